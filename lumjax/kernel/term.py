@@ -1,0 +1,163 @@
+"""Terms: programs as scalar functions of named axes ("index terms").
+
+A tensor is a scalar term of its free axes: `O[i,e] = Sum_j(P[i,j] * V[j,e])`. Broadcast and transpose vanish (an
+axis that is not free is broadcast); every other movement lives in the coordinates of a Load. Axis names are unique
+within a region, so that no rewrite needs substitution. The e-graph chooses among equal terms, the planner decides
+which are materialised into buffers, and `lower` turns a group of them into one kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TypeAlias
+
+from lumjax import dtype as dt
+from lumjax.trace.dim import Dim, Expr
+from lumjax.trace.form import ReduceOp, ScalarOp
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """A named axis; index expressions mention it as the symbol `name`, 0 <= name < extent."""
+
+    name: str
+    extent: Dim
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """A dense row-major array in memory, named uniquely within a region."""
+
+    name: str
+    shape: tuple[Dim, ...]
+    dtype: dt.DType
+
+
+@dataclass(frozen=True, slots=True)
+class Lit:
+    """A constant. `bits` is the little-endian byte string, so that 0.0 and -0.0 (and NaNs) stay apart."""
+
+    dtype: dt.DType
+    bits: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """buffer[coords] where `valid` is nonzero, else `fill` (which may be None only if valid is always 1).
+
+    Coordinates are expressions over axis symbols and over the symbols bound in `indices`, pairs (symbol, integer
+    term) read first (a gather). Coordinates are in bounds wherever `valid` holds.
+    """
+
+    buffer: Buffer
+    coords: tuple[Dim, ...]
+    valid: Dim = 1
+    fill: Lit | None = None
+    indices: tuple[tuple[str, Term], ...] = ()
+
+    @property
+    def dtype(self) -> dt.DType:
+        """The element type."""
+        return self.buffer.dtype
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """An index expression as a value (iota, masks): `expr` over axis symbols and `indices`, cast to `dtype`."""
+
+    expr: Dim
+    dtype: dt.DType
+    indices: tuple[tuple[str, Term], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """op(args): a scalar operation; `dtype` is the result's."""
+
+    op: ScalarOp
+    args: tuple[Term, ...]
+    dtype: dt.DType
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    """op over all values of `axes` of the body. `dtype` is the result's; sums below float32 accumulate in float32."""
+
+    op: ReduceOp
+    axes: frozenset[Axis]
+    body: Term
+    dtype: dt.DType
+
+
+Term: TypeAlias = Load | Lit | Index | Apply | Reduction
+
+
+@dataclass(frozen=True, slots=True)
+class Root:
+    """A term to be stored densely: buffer[axes in order] = term."""
+
+    buffer: Buffer
+    axes: tuple[Axis, ...]
+    term: Term
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """What one kernel computes. Loads of other buffers are its inputs; no root reads another root's buffer."""
+
+    roots: tuple[Root, ...]
+
+
+def children(term: Term) -> tuple[Term, ...]:
+    """The direct subterms, index terms included."""
+    match term:
+        case Load(indices=indices) | Index(indices=indices):
+            return tuple(t for _, t in indices)
+        case Apply(args=args):
+            return args
+        case Reduction(body=body):
+            return (body,)
+        case Lit():
+            return ()
+
+
+def _symbols(*dims: Dim) -> frozenset[str]:
+    return frozenset().union(*(d.symbols() for d in dims if isinstance(d, Expr)))
+
+
+@lru_cache(maxsize=1 << 16)
+def free_names(term: Term) -> frozenset[str]:
+    """The names of axes (and size symbols) that the term's value depends on."""
+    below = frozenset[str]().union(*map(free_names, children(term)))
+    match term:
+        case Load(coords=coords, valid=valid, indices=indices):
+            return (_symbols(*coords, valid) - {n for n, _ in indices}) | below
+        case Index(expr=expr, indices=indices):
+            return (_symbols(expr) - {n for n, _ in indices}) | below
+        case Reduction(axes=axes):
+            return below - {a.name for a in axes}
+        case Apply() | Lit():
+            return below
+
+
+def subterms(term: Term) -> Iterator[Term]:
+    """Every distinct subterm, children first."""
+    seen: set[Term] = set()
+    stack: list[tuple[Term, bool]] = [(term, False)]
+    while stack:
+        node, ready = stack.pop()
+        if node in seen:
+            continue
+        if ready:
+            seen.add(node)
+            yield node
+        else:
+            stack.append((node, True))
+            stack.extend((c, False) for c in children(node))
+
+
+def loads(term: Term) -> Iterator[Load]:
+    """Every distinct load in the term."""
+    return (t for t in subterms(term) if isinstance(t, Load))

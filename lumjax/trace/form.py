@@ -1,0 +1,163 @@
+"""What a primitive computes, as data: the closed set of forms that the compiler understands.
+
+A primitive's record carries `form(*avals, **params) -> Form`. Operations never import the compiler and
+the compiler never imports operations: this file is the whole contract between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any, Protocol
+
+from lumjax.trace.dim import Dim
+from lumjax.trace.view import IndexMap
+
+
+class Trait(Enum):
+    """Algebraic facts about a scalar operation that rewrite rules may use."""
+
+    COMMUTATIVE = auto()
+    ASSOCIATIVE = auto()  # over the reals; floats only up to rounding
+    IDEMPOTENT = auto()
+    COMPARISON = auto()  # the result is bool whatever the operands
+    CAST = auto()  # the result's dtype differs from the operand's and is part of the term
+
+
+class Builder(Protocol):
+    """What a backend offers to a scalar operation that emits itself."""
+
+    def apply(self, op: str, *args: Any) -> Any:
+        """Emit the named machine operation on operands of one dtype."""
+        ...
+
+    def const(self, value: float | int | bool, like: Any) -> Any:
+        """Emit a constant of the dtype (and vector width) of `like`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarOp:
+    """A function of scalars: the innermost unit of every kernel.
+
+    `numpy` evaluates it on arrays (exact dtype semantics, used by verification). `emit` renders it; None means
+    that backends know the operation by its name. `flops` feeds the cost model.
+    """
+
+    name: str
+    arity: int
+    numpy: Callable[..., Any]
+    emit: Callable[..., Any] | None = None
+    flops: float = 1.0
+    traits: frozenset[Trait] = frozenset()
+    identity: float | int | bool | None = None
+
+    def __repr__(self) -> str:
+        return f"ScalarOp({self.name})"
+
+
+class ReduceOp(Enum):
+    """The monoids that a reduction may use."""
+
+    SUM = "sum"
+    PROD = "prod"
+    MAX = "max"
+    MIN = "min"
+    AND = "and"
+    OR = "or"
+    XOR = "xor"
+
+
+class GatherMode(Enum):
+    """What an out-of-range index does."""
+
+    CLIP = "clip"
+    FILL = "fill"
+    PROMISE = "promise_in_bounds"
+
+
+@dataclass(frozen=True, slots=True)
+class Map:
+    """out[i] = op(in_0[i], in_1[i], ...); every operand has the output's shape."""
+
+    op: ScalarOp
+
+
+@dataclass(frozen=True, slots=True)
+class Reduce:
+    """The operand reduced over `axes` (positions in the operand's shape)."""
+
+    op: ReduceOp
+    axes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Iota:
+    """out[i] = i[axis], in the output's dtype."""
+
+    axis: int
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """out[c] = operand_k[maps[k](c)] for the first k whose map is valid at c.
+
+    The maps' domain is the output's shape and they cover it. `scalars` binds symbols that occur in the maps to
+    rank-0 integer operands: pairs (symbol name, operand position). Operands 0..len(maps)-1 are the moved ones.
+    """
+
+    maps: tuple[IndexMap, ...]
+    scalars: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Contract:
+    """out[o] = sum over k of lhs[lhs_map(o, k)] * rhs[rhs_map(o, k)].
+
+    Both maps have the domain (*output dims, *reduced dims); `reduced` is the number of trailing reduced dims. An
+    invalid coordinate reads as 0. Matrix products and convolutions are both this.
+    """
+
+    lhs: IndexMap
+    rhs: IndexMap
+    reduced: int
+
+
+@dataclass(frozen=True, slots=True)
+class Gather:
+    """out[c] = operand[map(c, g)], where g_j = indices[index_maps[j](c)] is read from operand 1.
+
+    `operand` is a map over the output's shape whose coords mention the symbols in `symbols` (one per index map).
+    `bounds[j]` is the inclusive (lo, hi) range of a legal g_j. CLIP clamps into it; FILL yields `fill` where any
+    g_j is outside; PROMISE promises that none is (compiled code still clamps: bad input must not crash).
+    """
+
+    operand: IndexMap
+    index_maps: tuple[IndexMap, ...]
+    symbols: tuple[str, ...]
+    bounds: tuple[tuple[Dim, Dim], ...]
+    mode: GatherMode
+    fill: float | int | bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Expand:
+    """Compiled through the record's `expand`: its definition in other primitives."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opaque:
+    """Run by the primitive's `eval` between kernels; `why` is printed by explain."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Barrier:
+    """The identity, across which nothing is merged, moved or recomputed; distinct per id."""
+
+    id: int
+
+
+Form = Map | Reduce | Iota | Move | Contract | Gather | Expand | Opaque | Barrier
