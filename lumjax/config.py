@@ -1,0 +1,172 @@
+"""Settings: process-wide defaults read from `LUMJAX_*` variables, and thread-local scopes on top of them."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from lumjax.errors import ArgumentTypeError, ArgumentValueError
+
+
+def _default_cache_dir() -> str:
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(Path.home(), ".cache")
+    return os.path.join(base, "lumjax")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """One consistent set of settings."""
+
+    enable_x64: bool = False  # 64-bit dtypes are kept rather than narrowed
+    debug_nans: bool = False  # raise where a NaN first appears
+    fast_math: bool = False  # allow rewrites that hold only over part of the reals
+    grad_compat: str = "lumjax"  # "jax" restores JAX's NaN gradients
+    interpret: bool = False  # jit evaluates every primitive by itself, without compiling
+    cache: bool = True  # keep plans and objects on disk
+    cache_dir: str = ""  # where
+    num_threads: int = 0  # 0: as many as the process may use
+    cpu: str = ""  # override of the detected CPU name and features, "name:+f1,-f2"
+    verify: bool = True  # check every new kernel against the interpreter before it is used
+    seed: int = 0  # of the search
+    search_evaluations: int = 2000  # budget of the planner
+    search_terms: int = 20000  # e-graph size at which saturation stops
+    search_seconds: float = 10.0  # abort; marks the plan truncated
+
+
+_SEMANTIC = ("enable_x64", "debug_nans", "fast_math", "grad_compat", "interpret")
+
+
+def _parse(name: str, kind: type, text: str) -> Any:
+    if kind is bool:
+        if text.lower() in ("1", "true", "on", "yes"):
+            return True
+        if text.lower() in ("0", "false", "off", "no", ""):
+            return False
+        raise ArgumentValueError(
+            operation=f"reading LUMJAX_{name.upper()}",
+            required="1, 0, true, false, on or off",
+            got=repr(text),
+            fix="correct or unset the variable",
+        )
+    try:
+        return kind(text)
+    except ValueError:
+        raise ArgumentValueError(
+            operation=f"reading LUMJAX_{name.upper()}",
+            required=f"a value of type {kind.__name__}",
+            got=repr(text),
+            fix="correct or unset the variable",
+        ) from None
+
+
+def _from_environment() -> Settings:
+    default = Settings()
+    found = {
+        f.name: _parse(f.name, type(getattr(default, f.name)), os.environ[f"LUMJAX_{f.name.upper()}"])
+        for f in fields(Settings)
+        if f"LUMJAX_{f.name.upper()}" in os.environ
+    }
+    found.setdefault("cache_dir", _default_cache_dir())
+    return replace(default, **found)
+
+
+class _Scopes(threading.local):
+    def __init__(self) -> None:
+        self.stack: list[dict[str, Any]] = []
+
+
+class Config:
+    """The settings in force. Attributes read; `update` sets for the process, `scope` for a block of this thread."""
+
+    def __init__(self) -> None:
+        self._base = _from_environment()
+        self._local = _Scopes()
+
+    def _current(self) -> Settings:
+        stack = self._local.stack
+        return replace(self._base, **stack[-1]) if stack else self._base
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        name = name.removeprefix("jax_")
+        stack = self._local.stack
+        if stack and name in stack[-1]:
+            return stack[-1][name]
+        return getattr(self._base, name)
+
+    def _checked(self, name: str, value: Any) -> tuple[str, Any]:
+        short = name.removeprefix("jax_")
+        known = {f.name: type(getattr(self._base, f.name)) for f in fields(Settings)}
+        if short not in known:
+            raise ArgumentValueError(
+                operation="config.update",
+                required=f"one of {', '.join(sorted(known))}",
+                got=repr(name),
+                fix="use a known name",
+            )
+        kind = known[short]
+        if kind is float and isinstance(value, int) and not isinstance(value, bool):
+            value = float(value)
+        if type(value) is not kind:
+            raise ArgumentTypeError(
+                operation=f"config.update({name!r})",
+                required=f"a value of type {kind.__name__}",
+                got=f"{value!r} of type {type(value).__name__}",
+                fix=f"pass a {kind.__name__}",
+            )
+        if short == "grad_compat" and value not in ("lumjax", "jax"):
+            raise ArgumentValueError(
+                operation="config.update('grad_compat')",
+                required="'lumjax' or 'jax'",
+                got=repr(value),
+                fix="pass one of the two",
+            )
+        return short, value
+
+    def update(self, name: str, value: Any) -> None:
+        """Set one setting for the whole process; JAX's `jax_` prefix is accepted.
+
+        >>> config.update("jax_debug_nans", False)
+        """
+        short, value = self._checked(name, value)
+        self._base = replace(self._base, **{short: value})
+
+    @contextmanager
+    def scope(self, **settings: Any) -> Iterator[None]:
+        """Change settings for this thread inside the block.
+
+        >>> with config.scope(enable_x64=True):
+        ...     config.enable_x64
+        True
+        """
+        checked = dict(self._checked(k, v) for k, v in settings.items())
+        stack = self._local.stack
+        stack.append({**(stack[-1] if stack else {}), **checked})
+        try:
+            yield
+        finally:
+            stack.pop()
+
+    def semantic_key(self) -> tuple[Any, ...]:
+        """What a cached program depends on."""
+        return tuple(getattr(self, name) for name in _SEMANTIC)
+
+    def snapshot(self) -> Settings:
+        """All settings in force."""
+        return self._current()
+
+
+config = Config()
+
+
+@contextmanager
+def enable_x64(new_val: bool = True) -> Iterator[None]:
+    """Keep 64-bit dtypes inside the block (JAX's `jax.experimental.enable_x64`)."""
+    with config.scope(enable_x64=new_val):
+        yield

@@ -1,0 +1,175 @@
+"""Exceptions and warnings. Each says the operation, what it requires, what it got, the user's line and the remedy.
+
+    LumjaxError
+    ├── ShapeError            (TypeError, ValueError)    shapes do not fit the operation
+    ├── DTypeError            (TypeError)                a dtype the operation does not accept
+    ├── ArgumentTypeError     (TypeError)                not an array, not a function, wrong Python type
+    ├── ArgumentValueError    (ValueError)               right type, impossible value
+    ├── TreeError             (TypeError, ValueError)    pytrees that do not match
+    ├── GradientError         (TypeError)                non-scalar loss, integer input, bad cotangent
+    ├── ConcretizationError   (TypeError)                Python needs the value of a traced array
+    ├── LeakedTracerError     (RuntimeError)             a tracer outlived its transformation
+    ├── IndexRangeError       (IndexError)               a constant index outside its axis
+    ├── StaticArgumentError   (ValueError)               an unhashable static argument
+    ├── MissingRuleError      (NotImplementedError)      a primitive lacks the rule that is needed
+    ├── UnsupportedError      (NotImplementedError)      deliberately not offered; says what to use
+    ├── InconclusiveDimError  (TypeError)                a symbolic size cannot decide the question
+    ├── UnboundAxisError      (NameError)                a collective over an axis name nobody bound
+    ├── CheckError            (RuntimeError)             an ill-formed jaxpr (our own fault)
+    ├── VerificationError     (RuntimeError)             a kernel disagrees with the interpreter
+    ├── CompileError          (RuntimeError)             native code could not be made
+    └── DonationError         (ValueError)               a donated array used again
+
+    CacheWarning (UserWarning)       a cache entry was unusable and is rewritten
+    PrecisionWarning (UserWarning)   64-bit input was narrowed
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+
+_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A place in the user's code."""
+
+    file: str
+    line: int
+    function: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line} in {self.function}"
+
+
+def user_source() -> Source | None:
+    """The innermost stack frame outside this package, or None when there is none."""
+    frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+    while frame is not None:
+        code = frame.f_code
+        if not code.co_filename.startswith((_PACKAGE, "<frozen", "<string>")):
+            return Source(code.co_filename, frame.f_lineno, code.co_name)
+        frame = frame.f_back
+    return None
+
+
+class LumjaxError(Exception):
+    """The root. `fix` is a sentence that tells the user what to do."""
+
+    def __init__(
+        self, *, operation: str, required: str, got: str, fix: str, source: Source | None = None
+    ) -> None:
+        self.operation = operation
+        self.required = required
+        self.got = got
+        self.fix = fix
+        self.source = source or user_source()
+        where = f" ({self.source})" if self.source else ""
+        remedy = fix[:1].upper() + fix[1:].rstrip(".")
+        super().__init__(f"{operation}: requires {required}; got {got}. {remedy}.{where}")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild, (type(self), self.operation, self.required, self.got, self.fix, self.source)
+
+
+def _rebuild(
+    kind: type[LumjaxError],
+    operation: str,
+    required: str,
+    got: str,
+    fix: str,
+    source: Source | None,
+) -> LumjaxError:
+    return kind(operation=operation, required=required, got=got, fix=fix, source=source)
+
+
+class ShapeError(LumjaxError, TypeError, ValueError):
+    """Shapes do not fit the operation."""
+
+
+class DTypeError(LumjaxError, TypeError):
+    """A dtype that the operation does not accept."""
+
+
+class ArgumentTypeError(LumjaxError, TypeError):
+    """An argument of the wrong Python type, such as a list where an array is needed."""
+
+
+class ArgumentValueError(LumjaxError, ValueError):
+    """An argument of the right type with an impossible value."""
+
+
+class TreeError(LumjaxError, TypeError, ValueError):
+    """Pytrees that do not match."""
+
+
+class GradientError(LumjaxError, TypeError):
+    """A differentiation that is not defined: non-scalar loss, integer input, cotangent of another shape."""
+
+
+class ConcretizationError(LumjaxError, TypeError):
+    """Python asked for the value of a traced array."""
+
+
+TracerBoolConversionError = ConcretizationError
+TracerIntegerConversionError = ConcretizationError
+TracerArrayConversionError = ConcretizationError
+ConcretizationTypeError = ConcretizationError
+
+
+class LeakedTracerError(LumjaxError, RuntimeError):
+    """A tracer was used after its transformation had ended."""
+
+
+UnexpectedTracerError = LeakedTracerError
+
+
+class IndexRangeError(LumjaxError, IndexError):
+    """A constant index outside its axis."""
+
+
+class StaticArgumentError(LumjaxError, ValueError):
+    """A static argument that cannot be hashed."""
+
+
+class MissingRuleError(LumjaxError, NotImplementedError):
+    """A primitive lacks the rule that a transformation needs."""
+
+
+class UnsupportedError(LumjaxError, NotImplementedError):
+    """Something deliberately not offered; the message says what to use instead."""
+
+
+class InconclusiveDimError(LumjaxError, TypeError):
+    """A question about a symbolic size that its bounds do not decide."""
+
+
+class UnboundAxisError(LumjaxError, NameError):
+    """A collective over an axis name that no enclosing vmap binds."""
+
+
+class CheckError(LumjaxError, RuntimeError):
+    """An ill-formed jaxpr."""
+
+
+class VerificationError(LumjaxError, RuntimeError):
+    """A kernel that disagrees with the interpreter."""
+
+
+class CompileError(LumjaxError, RuntimeError):
+    """Native code could not be made."""
+
+
+class DonationError(LumjaxError, ValueError):
+    """A donated array was used again."""
+
+
+class CacheWarning(UserWarning):
+    """A cache entry was corrupt, truncated or foreign; it is ignored and rewritten."""
+
+
+class PrecisionWarning(UserWarning):
+    """64-bit input was narrowed to 32 bits because x64 is off."""
