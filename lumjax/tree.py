@@ -80,7 +80,7 @@ def keystr(keys: KeyPath, *, simple: bool = False, separator: str = "") -> str:
     'w/0'
     """
     if not simple:
-        return separator.join(map(str, keys))
+        return separator.join(str(k) for k in keys)
     return separator.join(str(_bare(k)) for k in keys)
 
 
@@ -120,7 +120,7 @@ def _is_foreign(spec: PyTreeDef) -> bool:
                 got=f"keys of types {kinds}",
                 fix="use keys of one type",
             ) from None
-    return any(map(_is_foreign, spec.children()))
+    return any(_is_foreign(child) for child in spec.children())
 
 
 def _not_a_node(x: Any) -> bool:

@@ -202,7 +202,10 @@ class EvalTrace(Trace):
     """Computes: runs each primitive's `eval` on NumPy arrays."""
 
     def process(self, prim: Primitive, args: Sequence[Value], params: Params) -> tuple[Value, ...]:
-        """Evaluate now. A result is weak when every operand is, unless the params say otherwise."""
+        """Evaluate now. A result is weak when every operand is, unless the params say otherwise.
+
+        Primitives that carry jaxprs return Arrays, whose weakness the jaxpr decided.
+        """
         weak = bool(args)
         raw: list[Any] = []
         for a in args:
@@ -216,7 +219,8 @@ class EvalTrace(Trace):
                 raw.append(np.asarray(a, aval.dtype))
                 weak = weak and aval.weak
         outs = prim.eval(*raw, **params)
-        return tuple([Array(o, params.get("weak", weak)) for o in outs])
+        weak = params.get("weak", weak)
+        return tuple([o if type(o) is Array else Array(o, weak) for o in outs])
 
 
 def leaked(tracer: Tracer, prim: Primitive | None = None) -> LeakedTracerError:
@@ -303,7 +307,7 @@ def set_printer(show: Callable[[Jaxpr], str]) -> None:
 
 
 def evaluate(jaxpr: Jaxpr, args: Sequence[Value]) -> list[Value]:
-    """Run `jaxpr` on concrete values with the installed evaluator."""
+    """Run `jaxpr` on concrete values (Arrays or ndarrays) with the installed evaluator; Arrays come back."""
     return _hooks.evaluate(jaxpr, args)
 
 
