@@ -1,0 +1,21 @@
+"""The CPU backend: Kernel IR -> LLVM IR text -> object code -> one native call.
+
+    emit.py     text emitter: scopes, hoisting, value numbering, loops
+    index.py    index expressions: scalar and per-lane
+    math.py     the scalar operations on vectors: `supported(op, operand_dtypes, result_dtype) -> bool`
+    render.py   `render(kernel, target) -> str`, `unsupported(kernel) -> str | None`
+    tile.py     the register-tiled contraction; `tile_shape(dtype, target) -> (rows, cols)`
+    objects.py  `host_target() -> Target`, text -> cached object -> loaded addresses
+    pool.py     the worker threads and the native `run`
+    arena.py    `empty(shape, dtype)`, `checkout(nbytes)`: 64-byte-aligned recycled memory
+    runtime.py  `compile_kernels(kernels, target) -> list[Compiled]`, `Step`, `Program`
+
+From a kernel to a running result::
+
+    target = host_target()
+    (compiled,) = compile_kernels([kernel], target)
+    # the program's table: addresses and sizes; `slots` says where the kernel's buffers, then sizes, are in it
+    program = Program([Step(compiled, slots=(0, 1, 2), sizes={"n": 100})])
+    out = empty((100,), np.dtype(np.float32))
+    program.run([out.ctypes.data, x.ctypes.data, 100])
+"""
