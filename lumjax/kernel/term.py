@@ -2,16 +2,18 @@
 
 A tensor is a scalar term of its free axes: `O[i,e] = Sum_j(P[i,j] * V[j,e])`. Broadcast and transpose vanish (an
 axis that is not free is broadcast); every other movement lives in the coordinates of a Load. Axis names are unique
-within a region, so that no rewrite needs substitution. The e-graph chooses among equal terms, the planner decides
-which are materialised into buffers, and `lower` turns a group of them into one kernel.
+within a region, so that no rewrite needs substitution. Terms are interned: equality is identity. The e-graph
+chooses among equal terms, the planner decides which are materialised into buffers, and `lower` turns a group of
+them into one kernel.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import lru_cache
-from typing import TypeAlias
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, TypeVar
+from weakref import WeakValueDictionary
 
 from lumjax import dtype as dt
 from lumjax.trace.dim import Dim, Expr
@@ -35,16 +37,37 @@ class Buffer:
     dtype: dt.DType
 
 
-@dataclass(frozen=True, slots=True)
-class Lit:
+_T = TypeVar("_T")
+_terms: WeakValueDictionary[tuple[Any, ...], Any] = WeakValueDictionary()
+_lock = threading.Lock()
+
+
+class _Interning(type):
+    """Equal terms are one object: equality is identity, and a shared DAG costs its size, not its unfolding."""
+
+    def __call__(cls: type[_T], *args: Any, **kwargs: Any) -> _T:
+        fresh: Any = type.__call__(cls, *args, **kwargs)
+        key = (cls, *(getattr(fresh, name) for name in fresh.__match_args__))
+        object.__setattr__(fresh, "_free", _free(fresh))
+        with _lock:
+            return _terms.setdefault(key, fresh)
+
+
+def _free_field() -> Any:
+    return field(init=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class Lit(metaclass=_Interning):
     """A constant. `bits` is the little-endian byte string, so that 0.0 and -0.0 (and NaNs) stay apart."""
 
     dtype: dt.DType
     bits: bytes
+    _free: frozenset[str] = _free_field()
 
 
-@dataclass(frozen=True, slots=True)
-class Load:
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class Load(metaclass=_Interning):
     """buffer[coords] where `valid` is nonzero, else `fill` (which may be None only if valid is always 1).
 
     Coordinates are expressions over axis symbols and over the symbols bound in `indices`, pairs (symbol, integer
@@ -56,6 +79,7 @@ class Load:
     valid: Dim = 1
     fill: Lit | None = None
     indices: tuple[tuple[str, Term], ...] = ()
+    _free: frozenset[str] = _free_field()
 
     @property
     def dtype(self) -> dt.DType:
@@ -63,32 +87,35 @@ class Load:
         return self.buffer.dtype
 
 
-@dataclass(frozen=True, slots=True)
-class Index:
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class Index(metaclass=_Interning):
     """An index expression as a value (iota, masks): `expr` over axis symbols and `indices`, cast to `dtype`."""
 
     expr: Dim
     dtype: dt.DType
     indices: tuple[tuple[str, Term], ...] = ()
+    _free: frozenset[str] = _free_field()
 
 
-@dataclass(frozen=True, slots=True)
-class Apply:
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class Apply(metaclass=_Interning):
     """op(args): a scalar operation; `dtype` is the result's."""
 
     op: ScalarOp
     args: tuple[Term, ...]
     dtype: dt.DType
+    _free: frozenset[str] = _free_field()
 
 
-@dataclass(frozen=True, slots=True)
-class Reduction:
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class Reduction(metaclass=_Interning):
     """op over all values of `axes` of the body. `dtype` is the result's; sums below float32 accumulate in float32."""
 
     op: ReduceOp
     axes: frozenset[Axis]
     body: Term
     dtype: dt.DType
+    _free: frozenset[str] = _free_field()
 
 
 Term: TypeAlias = Load | Lit | Index | Apply | Reduction
@@ -127,9 +154,12 @@ def _symbols(*dims: Dim) -> frozenset[str]:
     return frozenset().union(*(d.symbols() for d in dims if isinstance(d, Expr)))
 
 
-@lru_cache(maxsize=1 << 16)
 def free_names(term: Term) -> frozenset[str]:
     """The names of axes (and size symbols) that the term's value depends on."""
+    return term._free  # pyright: ignore[reportPrivateUsage]
+
+
+def _free(term: Term) -> frozenset[str]:
     below = frozenset[str]().union(*map(free_names, children(term)))
     match term:
         case Load(coords=coords, valid=valid, indices=indices):

@@ -1,0 +1,87 @@
+"""What a search returns: a Plan (kernels' contents in execution order) and the Report of how it was found.
+
+    region = ...                                  # kernel/region.py
+    found = search(region, target, lower, budget) # egraph/search.py
+    for group, kernel in zip(found.plan.groups, found.kernels): ...
+
+A plan speaks of its own buffers, so that equal regions share it: `inputs[k]` is `region.inputs[k]` ("i0", "i1",
+...), `outputs[k]` is `region.outputs[k]` ("o0", ...), `temporaries` ("t0", ...) live inside the region only. Every
+temporary and output is the buffer of exactly one root; groups are in an order in which each buffer is written
+before it is read; no group reads a buffer that it writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from lumjax.kernel.ir import Kernel
+from lumjax.kernel.term import Buffer, Group, Term
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A region's program: which terms are stored, and which of them one kernel computes together."""
+
+    inputs: tuple[Buffer, ...]
+    outputs: tuple[Buffer, ...]
+    temporaries: tuple[Buffer, ...]
+    groups: tuple[Group, ...]
+    cost: float  # predicted seconds on the reference constants of the target
+    truncated: bool = False  # the search was stopped by the clock, so another run may find another plan
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """How a plan was found, for `explain`."""
+
+    key: str  # the region's
+    cached: bool  # the plan came from disk
+    rules: tuple[tuple[str, int], ...] = ()  # rules that fired and how often, most first
+    terms: int = 0  # e-nodes when saturation stopped
+    saturated: bool = True  # no rule could add anything more
+    evaluations: int = 0  # plans priced
+    traced_cost: float = 0.0  # predicted seconds of the program as traced
+    cost: float = 0.0  # of the plan
+    seconds: tuple[tuple[str, float], ...] = ()  # wall time of each stage
+    rejects: tuple[str, ...] = ()  # what `lower` refused, each answered by materialising a term
+    fallbacks: tuple[str, ...] = ()  # buffers computed by the scalar fallback
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """`lower` cannot make one kernel of a group; storing `term` (None: the group's root itself) may help."""
+
+    term: Term | None
+    why: str
+
+
+# Makes a kernel of a group, or says why not. Must be a function of the group alone.
+Lower: TypeAlias = Callable[[Group], Kernel | Refusal]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A plan, its kernels (one per group, in order) and the report."""
+
+    plan: Plan
+    kernels: tuple[Kernel, ...]
+    report: Report
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Bounds of a search. Only `seconds` depends on the machine: it aborts, and marks the plan truncated."""
+
+    evaluations: int = 2000
+    terms: int = 20000
+    seconds: float = 10.0
+    seed: int = 0
+
+
+@dataclass(slots=True)
+class Clock:
+    """Wall time by stage."""
+
+    stages: list[tuple[str, float]] = field(default_factory=list[tuple[str, float]])
