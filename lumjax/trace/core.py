@@ -127,7 +127,7 @@ class Primitive:
     jvp:       (primals, tangents, **params) -> (outs, out_tangents); None is a symbolic zero tangent.
     transpose: (cts, inputs, **params) -> tuple of cotangents; a linear input is a `Linear`, a zero ct None.
     batch:     (axis: MappedAxis, args, dims, **params) -> (outs, out_dims); dim None means not mapped.
-    linearize: (tangent_known, args, tangents, **params) -> see grad/reverse.py; for jaxpr-carrying primitives.
+    linearize: (trace, args, **params) -> outs; see grad/reverse.py; for jaxpr-carrying primitives.
     effect:    what evaluation does besides computing.
     samples:   cases for the test that runs over all records.
     """
