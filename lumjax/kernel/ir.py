@@ -189,7 +189,8 @@ class Phase:
 class Kernel:
     """Phases run one after the other. ABI: a table of i64: buffer addresses in order of `buffers`, then `sizes`.
 
-    `sizes` names the symbols passed as arguments (extents are arguments; blockings are constants). `workspace`
+    `sizes` names the symbols passed as arguments (extents and chunk lengths are arguments; register tiles are
+    constants), and `extents` their values in the traced program, one by one. Shapes mention `sizes`. `workspace`
     buffers hold partial results between phases; the caller provides them. Buffers that are stored to come first in
     `outputs` order and never alias another.
     """
@@ -201,6 +202,7 @@ class Kernel:
     scratch: tuple[Scratch, ...]
     sizes: tuple[str, ...]
     phases: tuple[Phase, ...]
+    extents: tuple[Dim, ...] = ()
 
     @property
     def buffers(self) -> tuple[Buffer, ...]:
