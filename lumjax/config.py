@@ -1,10 +1,12 @@
-"""Settings: process-wide defaults read from `LUMJAX_*` variables, and thread-local scopes on top of them."""
+"""Settings: process-wide defaults read from `LUMJAX_*` variables, and thread-local scopes on top of
+them.
+"""
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -67,7 +69,9 @@ def _parse(name: str, kind: type, text: str) -> Any:
 def _from_environment() -> Settings:
     default = Settings()
     found = {
-        f.name: _parse(f.name, type(getattr(default, f.name)), os.environ[f"LUMJAX_{f.name.upper()}"])
+        f.name: _parse(
+            f.name, type(getattr(default, f.name)), os.environ[f"LUMJAX_{f.name.upper()}"]
+        )
         for f in fields(Settings)
         if f"LUMJAX_{f.name.upper()}" in os.environ
     }
@@ -81,7 +85,9 @@ class _Scopes(threading.local):
 
 
 class Config:
-    """The settings in force. Attributes read; `update` sets for the process, `scope` for a block of this thread."""
+    """The settings in force. Attributes read; `update` sets for the process, `scope` for a block of
+    this thread.
+    """
 
     def __init__(self) -> None:
         self._base = _from_environment()
@@ -138,7 +144,7 @@ class Config:
         self._base = replace(self._base, **{short: value})
 
     @contextmanager
-    def scope(self, **settings: Any) -> Iterator[None]:
+    def scope(self, **settings: Any) -> Generator[None]:
         """Change settings for this thread inside the block.
 
         >>> with config.scope(enable_x64=True):
@@ -166,7 +172,7 @@ config = Config()
 
 
 @contextmanager
-def enable_x64(new_val: bool = True) -> Iterator[None]:
+def enable_x64(new_val: bool = True) -> Generator[None]:
     """Keep 64-bit dtypes inside the block (JAX's `jax.experimental.enable_x64`)."""
     with config.scope(enable_x64=new_val):
         yield

@@ -99,7 +99,9 @@ def is_key(dtype: DType) -> bool:
 
 
 def as_dtype(dtype: Any) -> DType:
-    """Whatever names a dtype (class, string, dtype, array) as a dtype lumjax knows, not yet narrowed."""
+    """Whatever names a dtype (class, string, dtype, array) as a dtype lumjax knows, not yet
+    narrowed.
+    """
     if isinstance(dtype, str) and dtype == "bfloat16":
         return bfloat16
     try:
@@ -152,12 +154,14 @@ def accumulation_dtype(dtype: DType) -> DType:
     return float32 if dtype in (float16, bfloat16) else dtype
 
 
-# JAX's lattice: an edge goes from a type to its least upper neighbours; "i*", "f*", "c*" are weak Python types.
+# JAX's lattice: an edge goes from a type to its least upper neighbours; "i*", "f*", "c*" are weak
+# Python types.
 _EDGES: dict[DType | str, tuple[DType | str, ...]] = {
     bool_: ("i*",), "i*": (uint8, int8),
     uint8: (int16, uint16), int8: (int16,), uint16: (int32, uint32), int16: (int32,),
     uint32: (int64, uint64), int32: (int64,), uint64: ("f*",), int64: ("f*",),
-    "f*": ("c*", bfloat16, float16), bfloat16: (float32,), float16: (float32,), float32: (float64, complex64),
+    "f*": ("c*", bfloat16, float16), bfloat16: (float32,), float16: (float32,),
+    float32: (float64, complex64),
     float64: (complex128,), "c*": (complex64,), complex64: (complex128,), complex128: (),
 }  # fmt: skip
 
@@ -233,7 +237,8 @@ class prng_key(np.generic):  # noqa: N801
 
 
 def issubdtype(arg1: Any, arg2: Any) -> bool:
-    """Whether a dtype is of an abstract or concrete kind, as numpy.issubdtype; bfloat16 counts as floating.
+    """Whether a dtype is of an abstract or concrete kind, as numpy.issubdtype; bfloat16 counts as
+    floating.
 
     >>> issubdtype(bfloat16, np.floating)
     True

@@ -1,27 +1,28 @@
-"""Exceptions and warnings. Each says the operation, what it requires, what it got, the user's line and the remedy.
+"""Exceptions and warnings. Each says the operation, what it requires, what it got, the user's line
+and the remedy.
 
-    LumjaxError
-    ├── ShapeError            (TypeError, ValueError)    shapes do not fit the operation
-    ├── DTypeError            (TypeError)                a dtype the operation does not accept
-    ├── ArgumentTypeError     (TypeError)                not an array, not a function, wrong Python type
-    ├── ArgumentValueError    (ValueError)               right type, impossible value
-    ├── TreeError             (TypeError, ValueError)    pytrees that do not match
-    ├── GradientError         (TypeError)                non-scalar loss, integer input, bad cotangent
-    ├── ConcretizationError   (TypeError)                Python needs the value of a traced array
-    ├── LeakedTracerError     (RuntimeError)             a tracer outlived its transformation
-    ├── IndexRangeError       (IndexError)               a constant index outside its axis
-    ├── StaticArgumentError   (ValueError)               an unhashable static argument
-    ├── MissingRuleError      (NotImplementedError)      a primitive lacks the rule that is needed
-    ├── UnsupportedError      (NotImplementedError)      deliberately not offered; says what to use
-    ├── InconclusiveDimError  (TypeError)                a symbolic size cannot decide the question
-    ├── UnboundAxisError      (NameError)                a collective over an axis name nobody bound
-    ├── CheckError            (RuntimeError)             an ill-formed jaxpr (our own fault)
-    ├── VerificationError     (RuntimeError)             a kernel disagrees with the interpreter
-    ├── CompileError          (RuntimeError)             native code could not be made
-    └── DonationError         (ValueError)               a donated array used again
+LumjaxError
+├── ShapeError            (TypeError, ValueError)    shapes do not fit the operation
+├── DTypeError            (TypeError)                a dtype the operation does not accept
+├── ArgumentTypeError     (TypeError)                not an array, not a function, wrong Python type
+├── ArgumentValueError    (ValueError)               right type, impossible value
+├── TreeError             (TypeError, ValueError)    pytrees that do not match
+├── GradientError         (TypeError)                non-scalar loss, integer input, bad cotangent
+├── ConcretizationError   (TypeError)                Python needs the value of a traced array
+├── LeakedTracerError     (RuntimeError)             a tracer outlived its transformation
+├── IndexRangeError       (IndexError)               a constant index outside its axis
+├── StaticArgumentError   (ValueError)               an unhashable static argument
+├── MissingRuleError      (NotImplementedError)      a primitive lacks the rule that is needed
+├── UnsupportedError      (NotImplementedError)      deliberately not offered; says what to use
+├── InconclusiveDimError  (TypeError)                a symbolic size cannot decide the question
+├── UnboundAxisError      (NameError)                a collective over an axis name nobody bound
+├── CheckError            (RuntimeError)             an ill-formed jaxpr (our own fault)
+├── VerificationError     (RuntimeError)             a kernel disagrees with the interpreter
+├── CompileError          (RuntimeError)             native code could not be made
+└── DonationError         (ValueError)               a donated array used again
 
-    CacheWarning (UserWarning)       a cache entry was unusable and is rewritten
-    PrecisionWarning (UserWarning)   64-bit input was narrowed
+CacheWarning (UserWarning)       a cache entry was unusable and is rewritten
+PrecisionWarning (UserWarning)   64-bit input was narrowed
 """
 
 from __future__ import annotations
@@ -72,7 +73,14 @@ class LumjaxError(Exception):
         super().__init__(f"{operation}: requires {required}; got {got}. {remedy}.{where}")
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild, (type(self), self.operation, self.required, self.got, self.fix, self.source)
+        return _rebuild, (
+            type(self),
+            self.operation,
+            self.required,
+            self.got,
+            self.fix,
+            self.source,
+        )
 
 
 def _rebuild(
@@ -107,7 +115,9 @@ class TreeError(LumjaxError, TypeError, ValueError):
 
 
 class GradientError(LumjaxError, TypeError):
-    """A differentiation that is not defined: non-scalar loss, integer input, cotangent of another shape."""
+    """A differentiation that is not defined: non-scalar loss, integer input, cotangent of another
+    shape.
+    """
 
 
 class ConcretizationError(LumjaxError, TypeError):

@@ -17,7 +17,9 @@ class Backend(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A machine as the compiler sees it. Sizes are bytes; `vector_bytes` is the widest vector register."""
+    """A machine as the compiler sees it. Sizes are bytes; `vector_bytes` is the widest vector
+    register.
+    """
 
     backend: Backend
     arch: str  # CPU name as LLVM spells it, or sm_XY

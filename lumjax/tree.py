@@ -1,7 +1,7 @@
 """Pytrees: nested containers of leaves, flattened by optree, held to JAX's set of nodes.
 
-Nodes are tuple, list, dict (keys sorted), OrderedDict, defaultdict, namedtuples, None (no leaves) and registered
-classes. Everything else is a leaf, deques and unregistered dataclasses included.
+Nodes are tuple, list, dict (keys sorted), OrderedDict, defaultdict, namedtuples, None (no leaves)
+and registered classes. Everything else is a leaf, deques and unregistered dataclasses included.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import functools
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar, cast
 
 import optree
 
@@ -103,7 +103,9 @@ _child_keys: dict[type, Callable[[Any], Sequence[Any]]] = {}
 
 
 def _is_foreign(spec: PyTreeDef) -> bool:
-    """Whether optree took something for a node that JAX does not: a deque, a struct sequence, unsortable keys."""
+    """Whether optree took something for a node that JAX does not: a deque, a struct sequence,
+    unsortable keys.
+    """
     if spec.type is None or spec.is_leaf():
         return False
     if spec.type is deque or optree.is_structseq_class(spec.type):
@@ -206,7 +208,9 @@ def all(tree: Any, *, is_leaf: _IsLeaf = None) -> bool:
     return builtins.all(leaves(tree, is_leaf))
 
 
-def transpose(outer_treedef: PyTreeDef, inner_treedef: PyTreeDef | None, pytree_to_transpose: Any) -> Any:
+def transpose(
+    outer_treedef: PyTreeDef, inner_treedef: PyTreeDef | None, pytree_to_transpose: Any
+) -> Any:
     """Turn a tree of trees inside out.
 
     >>> transpose(structure([0, 0]), structure({"a": 0}), [{"a": 1}, {"a": 2}])
@@ -277,9 +281,7 @@ def leaves_with_path(tree: Any, is_leaf: _IsLeaf = None) -> list[tuple[KeyPath, 
     return flatten_with_path(tree, is_leaf)[0]
 
 
-def map_with_path(
-    f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: _IsLeaf = None
-) -> Any:
+def map_with_path(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: _IsLeaf = None) -> Any:
     """Like `map`; `f` also gets the key path first."""
     pairs, spec = flatten_with_path(tree, is_leaf)
     columns = [_flatten_up_to(spec, r, k + 1) for k, r in enumerate(rest)]
@@ -335,7 +337,9 @@ def register_pytree_node(
     unflatten_func: Callable[[Any, Any], Any],
     flatten_with_keys_func: Callable[[Any], tuple[Iterable[tuple[Any, Any]], Any]] | None = None,
 ) -> None:
-    """Make instances of `nodetype` nodes: `flatten_func(x) -> (children, aux)`, `unflatten_func(aux, children)`."""
+    """Make instances of `nodetype` nodes: `flatten_func(x) -> (children, aux)`,
+    `unflatten_func(aux, children)`.
+    """
     if flatten_with_keys_func is None:
         optree.register_pytree_node(nodetype, flatten_func, unflatten_func, namespace=_NAMESPACE)
         return
@@ -356,13 +360,17 @@ def register_pytree_with_keys(
     unflatten_func: Callable[[Any, Any], Any],
     flatten_func: Callable[[Any], tuple[Iterable[Any], Any]] | None = None,
 ) -> None:
-    """Like `register_pytree_node`; `flatten_with_keys(x) -> ((key, child) pairs, aux)` names the children."""
+    """Like `register_pytree_node`; `flatten_with_keys(x) -> ((key, child) pairs, aux)` names the
+    children.
+    """
     del flatten_func  # an optimisation in JAX; one flattening serves both here
     register_pytree_node(nodetype, lambda x: ((), None), unflatten_func, flatten_with_keys)
 
 
 def register_pytree_node_class(cls: _T) -> _T:
-    """Class decorator: the class has `tree_flatten(self)` and classmethod `tree_unflatten(cls, aux, children)`."""
+    """Class decorator: the class has `tree_flatten(self)` and classmethod `tree_unflatten(cls, aux,
+    children)`.
+    """
     node: Any = cls
     register_pytree_node(cls, lambda x: x.tree_flatten(), node.tree_unflatten)
     return cls
@@ -381,18 +389,22 @@ def register_dataclass(
     meta_fields: Sequence[str] | None = None,
     drop_fields: Sequence[str] = (),
 ) -> _T:
-    """Make a dataclass a node. `data_fields` are children, `meta_fields` static; by default all are children
-    but fields declared with `field(metadata={"static": True})`.
+    """Make a dataclass a node. `data_fields` are children, `meta_fields` static; by default all are
+    children but fields declared with `field(metadata={"static": True})`.
     """
     if data_fields is None or meta_fields is None:
-        if not dataclasses.is_dataclass(nodetype):
+        if not dataclasses.is_dataclass(cast(Any, nodetype)):
             raise ArgumentTypeError(
                 operation="register_dataclass",
                 required="a dataclass, or data_fields and meta_fields",
                 got=repr(nodetype),
                 fix="decorate the class with @dataclass, or name the fields",
             )
-        own = [f for f in dataclasses.fields(nodetype) if f.init and f.name not in drop_fields]
+        own = [
+            f
+            for f in dataclasses.fields(cast(Any, nodetype))
+            if f.init and f.name not in drop_fields
+        ]
         meta_fields = [f.name for f in own if f.metadata.get("static", False)]
         data_fields = [f.name for f in own if not f.metadata.get("static", False)]
     data, meta = tuple(data_fields), tuple(meta_fields)

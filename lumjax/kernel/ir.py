@@ -1,7 +1,8 @@
 """Kernel IR: what `lower` produces and the renderers consume.
 
-Scalar semantics throughout. A VECTOR loop promises that its iterations are independent except for `Accumulate`
-(an associative monoid), so that a renderer may run them W at a time and keep partial accumulators.
+Scalar semantics throughout. A VECTOR loop promises that its iterations are independent except for
+`Accumulate` (an associative monoid), so that a renderer may run them W at a time and keep partial
+accumulators.
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ class Ref:
 
 @dataclass(frozen=True, slots=True)
 class IndexValue:
-    """An index expression (over loop variables, integer Lets and size parameters) as a value of `dtype`."""
+    """An index expression (over loop variables, integer Lets and size parameters) as a value of
+    `dtype`.
+    """
 
     expr: Dim
     dtype: dt.DType
@@ -133,12 +136,13 @@ class Loop:
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """A register-tiled contraction over rows m0 <= m < min(m0+rows, m_end) and columns n0 <= n < min(n0+cols, n_end).
+    """A register-tiled contraction over rows m0 <= m < min(m0+rows, m_end) and columns n0 <= n <
+    min(n0+cols, n_end).
 
-    acc[m, n] = sum over the `k` loops (variable, extent), outermost first, of lhs * rhs; then `body` runs once per
-    (m, n) with the finished sum as `Ref(acc)`. `lhs` mentions the m and k variables, `rhs` n and k; `body` mentions
-    m and n. Columns are the vector axis. `dtype` is the accumulator's. `lets` run first in each k iteration order
-    and may not depend on m or n.
+    acc[m, n] = sum over the `k` loops (variable, extent), outermost first, of lhs * rhs; then
+    `body` runs once per (m, n) with the finished sum as `Ref(acc)`. `lhs` mentions the m and k
+    variables, `rhs` n and k; `body` mentions m and n. Columns are the vector axis. `dtype` is the
+    accumulator's. `lets` run first in each k iteration order and may not depend on m or n.
     """
 
     acc: str
@@ -170,7 +174,7 @@ Stmt: TypeAlias = Let | Accumulator | Accumulate | StoreStmt | Loop | Tile | If
 
 @dataclass(frozen=True, slots=True)
 class Scratch:
-    """A job-local dense buffer in L1/L2, addressed like any other buffer; `elements` is a constant."""
+    """A job-local dense buffer in L1/L2, addressed like any buffer; `elements` is constant."""
 
     buffer: Buffer
     elements: int
@@ -178,7 +182,9 @@ class Scratch:
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """One parallel_for: `body` runs once for each value of `job` in range(jobs), in any order, on any thread."""
+    """One parallel_for: `body` runs once for each value of `job` in range(jobs), in any order, on
+    any thread.
+    """
 
     job: str
     jobs: Dim
@@ -187,12 +193,13 @@ class Phase:
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """Phases run one after the other. ABI: a table of i64: buffer addresses in order of `buffers`, then `sizes`.
+    """Phases run one after the other. ABI: a table of i64: buffer addresses in order of `buffers`,
+    then `sizes`.
 
-    `sizes` names the symbols passed as arguments (extents and chunk lengths are arguments; register tiles are
-    constants), and `extents` their values in the traced program, one by one. Shapes mention `sizes`. `workspace`
-    buffers hold partial results between phases; the caller provides them. Buffers that are stored to come first in
-    `outputs` order and never alias another.
+    `sizes` names the symbols passed as arguments (extents and chunk lengths are arguments; register
+    tiles are constants), and `extents` their values in the traced program, one by one. Shapes
+    mention `sizes`. `workspace` buffers hold partial results between phases; the caller provides
+    them. Buffers that are stored to come first in `outputs` order and never alias another.
     """
 
     name: str

@@ -1,10 +1,10 @@
 """Terms: programs as scalar functions of named axes ("index terms").
 
-A tensor is a scalar term of its free axes: `O[i,e] = Sum_j(P[i,j] * V[j,e])`. Broadcast and transpose vanish (an
-axis that is not free is broadcast); every other movement lives in the coordinates of a Load. Axis names are unique
-within a region, so that no rewrite needs substitution. Terms are interned: equality is identity. The e-graph
-chooses among equal terms, the planner decides which are materialised into buffers, and `lower` turns a group of
-them into one kernel.
+A tensor is a scalar term of its free axes: `O[i,e] = Sum_j(P[i,j] * V[j,e])`. Broadcast and
+transpose vanish (an axis that is not free is broadcast); every other movement lives in the
+coordinates of a Load. Axis names are unique within a region, so that no rewrite needs substitution.
+Terms are interned: equality is identity. The e-graph chooses among equal terms, the planner decides
+which are materialised into buffers, and `lower` turns a group of them into one kernel.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ _lock = threading.Lock()
 
 
 class _Interning(type):
-    """Equal terms are one object: equality is identity, and a shared DAG costs its size, not its unfolding."""
+    """Equal terms are one object: equality is identity, and a shared DAG costs its size, not its
+    unfolding.
+    """
 
     def __call__(cls: type[_T], *args: Any, **kwargs: Any) -> _T:
         fresh: Any = type.__call__(cls, *args, **kwargs)
@@ -59,7 +61,9 @@ def _free_field() -> Any:
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Lit(metaclass=_Interning):
-    """A constant. `bits` is the little-endian byte string, so that 0.0 and -0.0 (and NaNs) stay apart."""
+    """A constant. `bits` is the little-endian byte string, so that 0.0 and -0.0 (and NaNs) stay
+    apart.
+    """
 
     dtype: dt.DType
     bits: bytes
@@ -68,10 +72,11 @@ class Lit(metaclass=_Interning):
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Load(metaclass=_Interning):
-    """buffer[coords] where `valid` is nonzero, else `fill` (which may be None only if valid is always 1).
+    """buffer[coords] where `valid` is nonzero, else `fill` (which may be None only if valid is
+    always 1).
 
-    Coordinates are expressions over axis symbols and over the symbols bound in `indices`, pairs (symbol, integer
-    term) read first (a gather). Coordinates are in bounds wherever `valid` holds.
+    Coordinates are expressions over axis symbols and over the symbols bound in `indices`, pairs
+    (symbol, integer term) read first (a gather). Coordinates are in bounds wherever `valid` holds.
     """
 
     buffer: Buffer
@@ -89,7 +94,9 @@ class Load(metaclass=_Interning):
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Index(metaclass=_Interning):
-    """An index expression as a value (iota, masks): `expr` over axis symbols and `indices`, cast to `dtype`."""
+    """An index expression as a value (iota, masks): `expr` over axis symbols and `indices`, cast to
+    `dtype`.
+    """
 
     expr: Dim
     dtype: dt.DType
@@ -109,7 +116,9 @@ class Apply(metaclass=_Interning):
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Reduction(metaclass=_Interning):
-    """op over all values of `axes` of the body. `dtype` is the result's; sums below float32 accumulate in float32."""
+    """op over all values of `axes` of the body. `dtype` is the result's; sums below float32
+    accumulate in float32.
+    """
 
     op: ReduceOp
     axes: frozenset[Axis]
@@ -132,7 +141,9 @@ class Root:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """What one kernel computes. Loads of other buffers are its inputs; no root reads another root's buffer."""
+    """What one kernel computes. Loads of other buffers are its inputs; no root reads another root's
+    buffer.
+    """
 
     roots: tuple[Root, ...]
 

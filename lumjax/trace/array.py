@@ -13,8 +13,8 @@ from lumjax.trace.aval import ShapedArray
 class Array:
     """An immutable n-dimensional array.
 
-    `data` is the buffer, a NumPy array that nobody writes to. Operators and methods are installed by `lumjax.ops`
-    and `lumjax.numpy`.
+    `data` is the buffer, a NumPy array that nobody writes to. Operators and methods are installed
+    by `lumjax.ops` and `lumjax.numpy`.
     """
 
     __slots__ = ("__weakref__", "_aval", "data", "weak")

@@ -11,7 +11,9 @@ from lumjax.trace.dim import Dim
 
 @dataclass(frozen=True, slots=True)
 class ShapedArray:
-    """A shape, a dtype, and whether the dtype is weak (came from a Python scalar and yields in promotion)."""
+    """A shape, a dtype, and whether the dtype is weak (came from a Python scalar and yields in
+    promotion).
+    """
 
     shape: tuple[Dim, ...]
     dtype: dt.DType

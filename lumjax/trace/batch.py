@@ -42,7 +42,9 @@ class BatchTracer(Tracer):
 
 
 class BatchTrace(Trace):
-    """Applies batch rules. Collectives over `axis_name` reach their rule even when no operand is mapped."""
+    """Applies batch rules. Collectives over `axis_name` reach their rule even when no operand is
+    mapped.
+    """
 
     def __init__(self, axis: MappedAxis) -> None:
         self.axis = axis
@@ -83,10 +85,14 @@ def batch(
     args: Sequence[Value],
     dims: Sequence[int | None],
 ) -> list[tuple[Value, int | None]]:
-    """Run `f` on flat args with axis `dims[k]` of each mapped; returns (value, mapped axis or None) pairs."""
+    """Run `f` on flat args with axis `dims[k]` of each mapped; returns (value, mapped axis or None)
+    pairs.
+    """
     trace = BatchTrace(axis)
     with using(trace):
-        outs = f(*[a if d is None else BatchTracer(trace, a, d) for a, d in zip(args, dims, strict=True)])
+        outs = f(
+            *[a if d is None else BatchTracer(trace, a, d) for a, d in zip(args, dims, strict=True)]
+        )
         return [trace.split(o) for o in outs]
 
 

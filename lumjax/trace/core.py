@@ -1,13 +1,14 @@
-"""The heart: variables, equations, jaxprs, primitives, and `bind`, which sends an operation to the current trace.
+"""The heart: variables, equations, jaxprs, primitives, and `bind`, which sends an operation to the
+current trace.
 
-Dispatch is by context: one thread-local stack of traces whose top receives every operation. A trace treats a
-tracer that is not its own as a constant.
+Dispatch is by context: one thread-local stack of traces whose top receives every operation. A trace
+treats a tracer that is not its own as a constant.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -108,7 +109,9 @@ def sub_jaxprs(params: Params) -> Iterator[Jaxpr]:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One test case of a primitive: avals, parameters, and the interval from which inputs are drawn."""
+    """One test case of a primitive: avals, parameters, and the interval from which inputs are
+    drawn.
+    """
 
     avals: tuple[ShapedArray, ...]
     params: Params
@@ -124,12 +127,12 @@ class Primitive:
     eval:      (*ndarrays, **params) -> tuple of ndarrays: the meaning, in plain NumPy.
     form:      (*avals, **params) -> Form: the meaning, for the compiler.
     expand:    (*values, **params) -> tuple: the definition in core primitives.
-    jvp:       (primals, tangents, **params) -> (outs, out_tangents); None is a symbolic zero tangent.
-    transpose: (cts, inputs, **params) -> tuple of cotangents; a linear input is a `Linear`, a zero ct None.
-    batch:     (axis: MappedAxis, args, dims, **params) -> (outs, out_dims); dim None means not mapped.
-    linearize: (trace, args, **params) -> outs; see grad/reverse.py; for jaxpr-carrying primitives.
-    effect:    what evaluation does besides computing.
-    samples:   cases for the test that runs over all records.
+    jvp:       (primals, tangents, **params) -> (outs, out_tangents); None is a symbolic zero
+    tangent. transpose: (cts, inputs, **params) -> tuple of cotangents; a linear input is a
+    `Linear`, a zero ct None. batch:     (axis: MappedAxis, args, dims, **params) -> (outs,
+    out_dims); dim None means not mapped. linearize: (trace, args, **params) -> outs; see
+    grad/reverse.py; for jaxpr-carrying primitives. effect:    what evaluation does besides
+    computing. samples:   cases for the test that runs over all records.
     """
 
     name: str
@@ -175,7 +178,7 @@ class Tracer:
         self.aval = aval
 
     def concrete(self) -> Any | None:
-        """The ndarray behind this tracer where the transformation knows it (eager jvp), else None."""
+        """The ndarray behind this tracer where it is known (eager jvp), else None."""
         return None
 
 
@@ -249,7 +252,7 @@ def current() -> Trace:
 
 
 @contextmanager
-def using(trace: Trace) -> Iterator[Trace]:
+def using(trace: Trace) -> Generator[Trace]:
     """Make `trace` current inside the block."""
     _stack.traces.append(trace)
     try:
@@ -286,7 +289,9 @@ def eval_jaxpr(jaxpr: Jaxpr, args: Sequence[Value]) -> list[Value]:
 
 
 class _Hooks:
-    """The upward inversions (evaluator, printer); operators and methods are installed by `ops` and `numpy`."""
+    """The upward inversions (evaluator, printer); operators and methods are installed by `ops` and
+    `numpy`.
+    """
 
     def __init__(self) -> None:
         self.evaluate: Callable[[Jaxpr, Sequence[Value]], list[Value]] = eval_jaxpr
@@ -307,7 +312,9 @@ def set_printer(show: Callable[[Jaxpr], str]) -> None:
 
 
 def evaluate(jaxpr: Jaxpr, args: Sequence[Value]) -> list[Value]:
-    """Run `jaxpr` on concrete values (Arrays or ndarrays) with the installed evaluator; Arrays come back."""
+    """Run `jaxpr` on concrete values (Arrays or ndarrays) with the installed evaluator; Arrays come
+    back.
+    """
     return _hooks.evaluate(jaxpr, args)
 
 

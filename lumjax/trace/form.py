@@ -1,7 +1,7 @@
 """What a primitive computes, as data: the closed set of forms that the compiler understands.
 
-A primitive's record carries `form(*avals, **params) -> Form`. Operations never import the compiler and
-the compiler never imports operations: this file is the whole contract between them.
+A primitive's record carries `form(*avals, **params) -> Form`. Operations never import the compiler
+and the compiler never imports operations: this file is the whole contract between them.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class Builder(Protocol):
 class ScalarOp:
     """A function of scalars: the innermost unit of every kernel.
 
-    `numpy` evaluates it on arrays (exact dtype semantics, used by verification). `emit` renders it; None means
-    that backends know the operation by its name. `flops` feeds the cost model.
+    `numpy` evaluates it on arrays (exact dtype semantics, used by verification). `emit` renders it;
+    None means that backends know the operation by its name. `flops` feeds the cost model.
     """
 
     name: str
@@ -103,8 +103,9 @@ class Iota:
 class Move:
     """out[c] = operand_k[maps[k](c)] for the first k whose map is valid at c.
 
-    The maps' domain is the output's shape and they cover it. `scalars` binds symbols that occur in the maps to
-    rank-0 integer operands: pairs (symbol name, operand position). Operands 0..len(maps)-1 are the moved ones.
+    The maps' domain is the output's shape and they cover it. `scalars` binds symbols that occur in
+    the maps to rank-0 integer operands: pairs (symbol name, operand position). Operands
+    0..len(maps)-1 are the moved ones.
     """
 
     maps: tuple[IndexMap, ...]
@@ -115,8 +116,8 @@ class Move:
 class Contract:
     """out[o] = sum over k of lhs[lhs_map(o, k)] * rhs[rhs_map(o, k)].
 
-    Both maps have the domain (*output dims, *reduced dims); `reduced` is the number of trailing reduced dims. An
-    invalid coordinate reads as 0. Matrix products and convolutions are both this.
+    Both maps have the domain (*output dims, *reduced dims); `reduced` is the number of trailing
+    reduced dims. An invalid coordinate reads as 0. Matrix products and convolutions are both this.
     """
 
     lhs: IndexMap
@@ -128,9 +129,10 @@ class Contract:
 class Gather:
     """out[c] = operand[map(c, g)], where g_j = indices[index_maps[j](c)] is read from operand 1.
 
-    `operand` is a map over the output's shape whose coords mention the symbols in `symbols` (one per index map).
-    `bounds[j]` is the inclusive (lo, hi) range of a legal g_j. CLIP clamps into it; FILL yields `fill` where any
-    g_j is outside; PROMISE promises that none is (compiled code still clamps: bad input must not crash).
+    `operand` is a map over the output's shape whose coords mention the symbols in `symbols` (one
+    per index map). `bounds[j]` is the inclusive (lo, hi) range of a legal g_j. CLIP clamps into it;
+    FILL yields `fill` where any g_j is outside; PROMISE promises that none is (compiled code still
+    clamps: bad input must not crash).
     """
 
     operand: IndexMap

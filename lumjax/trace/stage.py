@@ -39,7 +39,7 @@ class StageTracer(Tracer):
 
 
 class StageTrace(Trace):
-    """Records every operation as an equation. Foreign tracers and arrays become hoisted constants."""
+    """Records every operation as an equation. Foreign tracers and arrays are hoisted."""
 
     def __init__(self) -> None:
         self.eqns: list[Eqn] = []
@@ -52,7 +52,9 @@ class StageTrace(Trace):
         return StageTracer(self, Var(aval))
 
     def atom(self, x: Value) -> Atom:
-        """The atom that stands for `x`: its variable, a literal for a rank-0 constant, or a hoisted constant."""
+        """The atom that stands for `x`: its variable, a literal for a rank-0 constant, or a hoisted
+        constant.
+        """
         if isinstance(x, StageTracer) and x.trace is self:
             return x.var
         aval = aval_of(x)
@@ -75,7 +77,8 @@ class StageTrace(Trace):
 class Staged:
     """A jaxpr and the values it closed over; the jaxpr's first inputs are those values.
 
-    `cacheable` is false when a constant is a tracer: such a program belongs to one run of an outer transformation.
+    `cacheable` is false when a constant is a tracer: such a program belongs to one run of an outer
+    transformation.
     """
 
     jaxpr: Jaxpr
