@@ -1,0 +1,1 @@
+"""Higher-order primitives: calls, custom rules, conditionals, loops, checkpoints."""

@@ -1,0 +1,1 @@
+"""The search: terms, rules, extraction, planning."""

@@ -1,0 +1,1 @@
+"""Derivatives: forward mode, linearisation, transposition."""

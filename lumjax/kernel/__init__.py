@@ -1,0 +1,1 @@
+"""From terms to kernels: index terms, kernel IR, lowering, verification."""

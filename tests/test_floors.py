@@ -1,0 +1,124 @@
+"""House rules that hold for every file: import floors, no cycles, no deferred imports, sizes."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "lumjax"
+FILES = sorted(PACKAGE.rglob("*.py"))
+NAMES = [p.relative_to(ROOT).as_posix() for p in FILES]
+
+FLOORS = {
+    "errors": 0, "config": 0, "dtype": 0, "tree": 0, "target": 0,
+    "trace": 1, "ops": 2, "kernel": 2, "grad": 3, "egraph": 3, "cpu": 3, "cuda": 3, "control": 4,
+    "executable": 5, "compile": 5, "lax": 6, "numpy": 7, "scipy": 7, "nn": 7, "random": 7,
+    "optim": 8, "explain": 8, "testing": 8, "debug": 8, "api": 8, "__init__": 9,
+}  # fmt: skip
+FORBIDDEN = [("kernel", "ops"), ("egraph", "ops"), ("egraph", "cpu"), ("egraph", "cuda"),
+             ("cpu", "ops"), ("cuda", "ops"), ("cpu", "egraph"), ("cuda", "egraph")]  # fmt: skip
+# Heavy libraries loaded on first use, each in one place (DESIGN: SEMANTICS rule 17).
+DEFERRED = {"egglog", "llvmlite", "rich", "scipy"}
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" and len(parts) > 2 else parts)
+
+
+def room(module: str) -> str:
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 else "__init__"
+
+
+MODULES = {module_name(p) for p in FILES}
+
+
+def imports(path: Path) -> list[tuple[str, int, bool]]:
+    """(module, line, deferred) for every import, names imported from a package resolved to files."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    inside: set[ast.AST] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            inside.update(n for n in ast.walk(node) if isinstance(n, (ast.Import, ast.ImportFrom)))
+    found: list[tuple[str, int, bool]] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found += [(a.name, node.lineno, node in inside) for a in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno}: relative import"
+            for alias in node.names:
+                full = f"{node.module}.{alias.name}"
+                name = full if full in MODULES else str(node.module)
+                found.append((name, node.lineno, node in inside))
+    return found
+
+
+GRAPH = {
+    module_name(p): [m for m, _, _ in imports(p) if m.split(".")[0] == "lumjax"] for p in FILES
+}
+
+
+@pytest.mark.parametrize("path", FILES, ids=NAMES)
+def test_imports_point_down(path: Path):
+    here = room(module_name(path))
+    for target, line, _ in imports(path):
+        if target.split(".")[0] != "lumjax":
+            continue
+        there = room(target)
+        assert here in FLOORS, f"{here} has no floor"
+        assert there in FLOORS, f"{there} has no floor"
+        where = f"{path.name}:{line} imports {target}"
+        assert FLOORS[there] <= FLOORS[here], where
+        assert (here, there) not in FORBIDDEN, where
+
+
+@pytest.mark.parametrize("path", FILES, ids=NAMES)
+def test_no_deferred_imports(path: Path):
+    for target, line, deferred in imports(path):
+        if deferred:
+            assert target.split(".")[0] in DEFERRED, f"{path}:{line} defers the import of {target}"
+
+
+def test_no_cycles():
+    done: set[str] = set()
+
+    def visit(module: str, path: tuple[str, ...]) -> None:
+        assert module not in path, " -> ".join((*path[path.index(module) :], module))
+        if module in done:
+            return
+        for target in GRAPH.get(module, []):
+            if target != module:
+                visit(target, (*path, module))
+        done.add(module)
+
+    for module in sorted(GRAPH):
+        visit(module, ())
+
+
+def test_jax_is_never_imported():
+    for path in FILES:
+        for target, line, _ in imports(path):
+            assert target.split(".")[0] not in ("jax", "jaxlib", "optax", "torch"), f"{path}:{line}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=NAMES)
+def test_sizes(path: Path):
+    text = path.read_text(encoding="utf-8")
+    lines = text.splitlines()
+    assert len(lines) <= 600, f"{len(lines)} lines"
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            body = node.body
+            doc = body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant)
+            start = body[1].lineno if doc and len(body) > 1 else node.lineno
+            length = (node.end_lineno or start) - start + 1
+            assert length <= 50, f"{node.name} has {length} lines"
+
+
+@pytest.mark.parametrize("path", FILES, ids=NAMES)
+def test_every_module_says_what_it_is_for(path: Path):
+    assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))), "no module docstring"
