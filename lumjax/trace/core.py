@@ -251,7 +251,7 @@ def current() -> Trace:
 
 
 class using:  # noqa: N801
-    """Make `trace` current inside the block. (A class: `contextlib` would cost a microsecond per operation.)"""
+    """Make `trace` current inside the block (a class: a generator would cost a microsecond)."""
 
     __slots__ = ("trace",)
 
