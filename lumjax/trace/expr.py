@@ -1,0 +1,634 @@
+"""Expr: bounded integer expressions in one normal form (`trace/dim.py` has the public functions).
+
+An Expr is a sum of products with integer coefficients; the atoms of a product are symbols, floor
+divisions, remainders, minima, maxima, comparisons (0 or 1) and selections. It is exact, with
+Python's floor division and remainder. Expressions are interned: equal normal forms are one object.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import threading
+import weakref
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import lru_cache
+from hashlib import blake2b
+from typing import Any, TypeAlias
+
+from lumjax.errors import InconclusiveDimError
+
+
+class IndexOp(Enum):
+    """The operations of an Expr; the value is used in keys."""
+
+    SYMBOL = "symbol"  # name; args = (symbolic upper bound,) or ()
+    ADD = "add"  # args: products, then at most one int, last
+    MUL = "mul"  # args: at most one int, first, then atoms
+    FLOORDIV = "floordiv"
+    MOD = "mod"
+    MIN = "min"
+    MAX = "max"
+    NONNEGATIVE = "nonnegative"  # args[0] >= 0
+    ZERO = "zero"  # args[0] == 0
+    NONZERO = "nonzero"  # args[0] != 0
+    AND = "and"  # args: two or more 0/1 expressions
+    OR = "or"
+    SELECT = "select"  # args[1] if args[0] else args[2]
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False, weakref_slot=True)
+class Expr:
+    """An interned integer expression with `lo <= value <= hi`; None means unbounded.
+
+    Made by `symbol`, operators and the functions of `trace/dim.py`, never directly.
+    """
+
+    op: IndexOp
+    args: tuple[Dim, ...]
+    name: str | None
+    lo: int | None
+    hi: int | None
+    key: str = field(kw_only=True)
+
+    def symbols(self) -> frozenset[str]:
+        """The names that the value depends on."""
+        return _symbols(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return intern, (self.op, self.args, self.name, self.lo, self.hi)
+
+    def __str__(self) -> str:
+        return _text(self)
+
+    __repr__ = __str__
+    __hash__ = object.__hash__
+
+    def __neg__(self) -> Dim:
+        return scale(self, -1)
+
+    def __add__(self, other: Dim) -> Dim:
+        return _binary(add, self, other)
+
+    def __radd__(self, other: Dim) -> Dim:
+        return _binary(add, other, self)
+
+    def __sub__(self, other: Dim) -> Dim:
+        return _binary(subtract, self, other)
+
+    def __rsub__(self, other: Dim) -> Dim:
+        return _binary(subtract, other, self)
+
+    def __mul__(self, other: Dim) -> Dim:
+        return _binary(multiply, self, other)
+
+    def __rmul__(self, other: Dim) -> Dim:
+        return _binary(multiply, other, self)
+
+    def __floordiv__(self, other: Dim) -> Dim:
+        return _binary(floor_divide, self, other)
+
+    def __rfloordiv__(self, other: Dim) -> Dim:
+        return _binary(floor_divide, other, self)
+
+    def __mod__(self, other: Dim) -> Dim:
+        return _binary(remainder, self, other)
+
+    def __rmod__(self, other: Dim) -> Dim:
+        return _binary(remainder, other, self)
+
+    def __eq__(self, other: object) -> bool:
+        return True if self is other else _decide(_equal, "==", self, other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __lt__(self, other: Dim) -> bool:
+        return _decide(_less, "<", self, other)
+
+    def __le__(self, other: Dim) -> bool:
+        return _decide(_less_equal, "<=", self, other)
+
+    def __gt__(self, other: Dim) -> bool:
+        return _decide(_less, "<", other, self)
+
+    def __ge__(self, other: Dim) -> bool:
+        return _decide(_less_equal, "<=", other, self)
+
+    def __bool__(self) -> bool:
+        return not _decide(_equal, "==", self, 0)
+
+    def __index__(self) -> int:
+        raise _inconclusive(f"int({self})", self)
+
+
+Dim: TypeAlias = int | Expr
+Monomial: TypeAlias = tuple[Expr, ...]
+Terms: TypeAlias = dict[Monomial, int]
+Interval: TypeAlias = tuple[int | None, int | None]
+
+_table: weakref.WeakValueDictionary[str, Expr] = weakref.WeakValueDictionary()
+_lock = threading.Lock()
+BOOLEAN: Interval = (0, 1)
+_KEY_LIMIT = 256  # longer keys are replaced by a digest, so that nesting stays cheap
+
+
+def symbol(name: str, lo: int | None = 0, hi: Dim | None = None) -> Expr:
+    """The symbol `name` with `lo <= name <= hi`; `hi` may itself be symbolic."""
+    if isinstance(hi, Expr):
+        return intern(IndexOp.SYMBOL, (hi,), name, lo, hi.hi)
+    return intern(IndexOp.SYMBOL, (), name, lo, hi)
+
+
+def bounds(dim: Dim) -> tuple[int | None, int | None]:
+    """The interval (lo, hi) that contains every value of `dim`; None where unbounded."""
+    return (dim, dim) if isinstance(dim, int) else (dim.lo, dim.hi)
+
+
+def same(a: Dim, b: Dim) -> bool:
+    """Whether two dims have one normal form; False may mean "not known to be equal"."""
+    return a is b or (isinstance(a, int) and isinstance(b, int) and a == b)
+
+
+# ---- building
+
+
+def intern(
+    op: IndexOp, args: tuple[Dim, ...], name: str | None, lo: int | None, hi: int | None
+) -> Expr:
+    """The one Expr with this operation and these arguments, which must be in normal form."""
+    parts = ",".join([str(a) if isinstance(a, int) else a.key for a in args])
+    if op is IndexOp.SYMBOL:
+        key = f"{name}[{'' if lo is None else lo}:{parts or ('' if hi is None else hi)}]"
+    else:
+        key = f"{op.value}({parts})"
+    if len(key) > _KEY_LIMIT:
+        key = "#" + blake2b(key.encode(), digest_size=16).hexdigest()
+    found = _table.get(key)
+    if found is None:
+        with _lock:
+            found = _table.get(key)
+            if found is None:
+                found = _table[key] = Expr(op, args, name, lo, hi, key=key)
+    return found
+
+
+def _binary(f: Callable[[Dim, Dim], Dim], a: object, b: object) -> Dim:
+    """An operator; NotImplemented where an operand is no integer."""
+    x, y = _as_dim(a), _as_dim(b)
+    return NotImplemented if x is None or y is None else f(x, y)
+
+
+def _as_dim(x: object) -> Dim | None:
+    if isinstance(x, (int, Expr)):
+        return x
+    try:
+        return operator.index(x)  # type: ignore[arg-type]
+    except TypeError:
+        return None
+
+
+def terms_of(dim: Dim) -> Terms:
+    """A dim as products -> coefficients; the empty product is the constant."""
+    if isinstance(dim, int):
+        return {(): dim} if dim else {}
+    parts = dim.args if dim.op is IndexOp.ADD else (dim,)
+    result: Terms = {}
+    for part in parts:
+        if isinstance(part, int):
+            result[()] = part
+        elif part.op is IndexOp.MUL:
+            first = part.args[0]
+            atoms = part.args[1:] if isinstance(first, int) else part.args
+            result[atoms] = first if isinstance(first, int) else 1  # type: ignore[index]
+        else:
+            result[(part,)] = 1
+    return result
+
+
+def _keys(monomial: Monomial) -> tuple[int, tuple[str, ...]]:
+    return -len(monomial), tuple([a.key for a in monomial])
+
+
+def from_terms(terms: Terms) -> Dim:
+    """The normal form of a sum of products."""
+    terms = {m: c for m, c in terms.items() if c}
+    if any(a.op is IndexOp.MOD for m in terms for a in m):
+        terms = _rejoin(terms)
+    constant = terms.pop((), 0)
+    if not terms:
+        return constant
+    products = [_product(terms[m], m) for m in sorted(terms, key=_keys)]
+    if len(products) == 1 and not constant:
+        return products[0]
+    lo = _total([p.lo for p in products], constant)
+    hi = _total([p.hi for p in products], constant)
+    args = (*products, constant) if constant else tuple(products)
+    return intern(IndexOp.ADD, args, None, lo, hi)
+
+
+def _total(values: Iterable[int | None], start: int) -> int | None:
+    for v in values:
+        if v is None:
+            return None
+        start += v
+    return start
+
+
+def _product(coefficient: int, atoms: Monomial) -> Expr:
+    if coefficient == 1 and len(atoms) == 1:
+        return atoms[0]
+    interval: Interval = (coefficient, coefficient)
+    for a in atoms:
+        interval = _times(interval, (a.lo, a.hi))
+    args = atoms if coefficient == 1 else (coefficient, *atoms)
+    return intern(IndexOp.MUL, args, None, *interval)
+
+
+def _times(a: Interval, b: Interval) -> Interval:
+    left = (-math.inf if a[0] is None else a[0], math.inf if a[1] is None else a[1])
+    right = (-math.inf if b[0] is None else b[0], math.inf if b[1] is None else b[1])
+    ends = [x * y if x and y else 0 for x in left for y in right]
+    lo, hi = min(ends), max(ends)
+    return (None if isinstance(lo, float) else lo), (None if isinstance(hi, float) else hi)
+
+
+def _rejoin(terms: Terms) -> Terms:
+    """Apply c*(x//c) + x%c = x (times any common factor) as long as it applies."""
+    for monomial, coefficient in list(terms.items()):
+        for k, atom in enumerate(monomial):
+            if atom.op is not IndexOp.MOD:
+                continue
+            x, divisor = atom.args
+            rest = from_terms({monomial[:k] + monomial[k + 1 :]: coefficient})
+            wanted = terms_of(multiply(multiply(rest, divisor), floor_divide(x, divisor)))
+            if wanted and all(terms.get(m) == c for m, c in wanted.items()):
+                left = {m: c for m, c in terms.items() if m not in wanted and m is not monomial}
+                return terms_of(add(from_terms(left), multiply(rest, x)))
+    return terms
+
+
+# ---- arithmetic
+
+
+def add(a: Dim, b: Dim) -> Dim:
+    """The sum."""
+    if isinstance(a, int) and isinstance(b, int):
+        return a + b
+    terms = terms_of(a)
+    for monomial, c in terms_of(b).items():
+        terms[monomial] = terms.get(monomial, 0) + c
+    return from_terms(terms)
+
+
+def scale(a: Dim, factor: int) -> Dim:
+    """The product with a constant."""
+    if isinstance(a, int) or factor in (0, 1):
+        return a * factor if isinstance(a, int) else (a if factor else 0)
+    return from_terms({m: c * factor for m, c in terms_of(a).items()})
+
+
+def subtract(a: Dim, b: Dim) -> Dim:
+    """The difference."""
+    return add(a, scale(b, -1))
+
+
+def multiply(a: Dim, b: Dim) -> Dim:
+    """The product."""
+    if isinstance(a, int):
+        return scale(b, a)
+    if isinstance(b, int):
+        return scale(a, b)
+    terms: Terms = {}
+    for m, c in terms_of(a).items():
+        for n, d in terms_of(b).items():
+            monomial = tuple(sorted(m + n, key=lambda e: e.key))
+            terms[monomial] = terms.get(monomial, 0) + c * d
+    return from_terms(terms)
+
+
+def proves(dim: Dim) -> bool:
+    """Whether `dim >= 0` follows from the bounds, symbolic upper bounds included."""
+    for _ in range(8):
+        lo = bounds(dim)[0]
+        if lo is not None and lo >= 0:
+            return True
+        for monomial, c in terms_of(dim).items():
+            found = [a for a in monomial if a.op is IndexOp.SYMBOL and a.args]
+            if c < 0 and found and all(a.lo is not None and a.lo >= 0 for a in monomial):
+                rest = _without(monomial, (found[0],)) or ()
+                gap = subtract(found[0], found[0].args[0])
+                dim = subtract(dim, multiply(from_terms({rest: c}), gap))
+                break
+        else:
+            return False
+    return False
+
+
+@lru_cache(maxsize=1 << 14)
+def floor_divide(a: Dim, b: Dim) -> Dim:
+    """The quotient a // b, rounded down."""
+    if isinstance(b, int):
+        if isinstance(a, int):
+            return a // b
+        return floor_divide(-a, -b) if b < 0 else _divide_by_constant(a, b)
+    quotient, rest = _polynomial_division(a, b)
+    if proves(b - 1):
+        if proves(rest) and proves(b - 1 - rest):
+            return quotient
+        if proves(-rest - 1) and proves(b + rest):
+            return quotient - 1
+    return quotient + intern(IndexOp.FLOORDIV, (rest, b), None, *_quotient_bounds(rest, b))
+
+
+@lru_cache(maxsize=1 << 14)
+def remainder(a: Dim, b: Dim) -> Dim:
+    """The remainder a % b, with the sign of b."""
+    if isinstance(b, int):
+        if isinstance(a, int):
+            return a % b
+        return -remainder(-a, -b) if b < 0 else _remainder_by_constant(a, b)
+    _, rest = _polynomial_division(a, b)
+    if proves(b - 1):
+        if proves(rest) and proves(b - 1 - rest):
+            return rest
+        if proves(-rest - 1) and proves(b + rest):
+            return rest + b
+    return intern(IndexOp.MOD, (rest, b), None, *_remainder_bounds(rest, b))
+
+
+def _quotient_bounds(a: Dim, b: Dim) -> Interval:
+    (low, high), (least, most) = bounds(a), bounds(b)
+    if least is None or least < 1:
+        return None, None
+    if low is not None:
+        low = low // least if low < 0 else (0 if most is None else low // most)
+    if high is not None:
+        high = high // least if high >= 0 else (-1 if most is None else high // most)
+    return low, high
+
+
+def _remainder_bounds(a: Dim, b: Dim) -> Interval:
+    (low, high), (least, most) = bounds(a), bounds(b)
+    lo = None if least is None else min(least + 1, 0)
+    hi = None if most is None else max(most - 1, 0)
+    if least is not None and least >= 1 and low is not None and low >= 0 and high is not None:
+        hi = high if hi is None else min(hi, high)
+    return lo, hi
+
+
+def _polynomial_division(a: Dim, b: Expr) -> tuple[Dim, Dim]:
+    """(q, r) with a = q*b + r, exactly."""
+    terms = terms_of(b)
+    leading = min((m for m in terms if m), key=_keys)
+    quotient: Dim = 0
+    for _ in range(16):
+        for monomial, c in terms_of(a).items():
+            rest = _without(monomial, leading)
+            if rest is not None and c % terms[leading] == 0:
+                step = from_terms({rest: c // terms[leading]})
+                quotient, a = quotient + step, a - multiply(step, b)
+                break
+        else:
+            break
+    return quotient, a
+
+
+def _without(monomial: Monomial, factor: Monomial) -> Monomial | None:
+    """The product divided by another, None where it is no multiple."""
+    for atom in factor:
+        place = next((k for k, a in enumerate(monomial) if a is atom), None)
+        if place is None:
+            return None
+        monomial = monomial[:place] + monomial[place + 1 :]
+    return monomial
+
+
+def _common_parts(terms: Terms, c: int) -> Iterable[tuple[int, Dim, Dim]]:
+    """(g, p, s) with `sum(terms) = g*p + s`, g a divisor of c, and s provably in [0, g)."""
+    for g in sorted({math.gcd(k, c) for m, k in terms.items() if m} - {1, c}, reverse=True):
+        multiple = {m: k // g for m, k in terms.items() if m and k % g == 0}
+        small = from_terms({m: k for m, k in terms.items() if not m or k % g})
+        lo, hi = bounds(small)
+        if lo is not None and hi is not None and lo // g == hi // g:
+            yield g, add(from_terms(multiple), lo // g), add(small, -(lo // g) * g)
+
+
+def _split(monomial: Monomial, k: int, c: int) -> tuple[int, int]:
+    """(q, r) with k = q*c + r; a coefficient that c does not divide stays whole, so that
+    c*(x//c) + x%c is recognised after substitution.
+    """
+    return (k // c, k % c) if not monomial or k % c == 0 else (0, k)
+
+
+def _divide_by_constant(a: Dim, c: int) -> Dim:
+    if c < 2:
+        return a if c else 0 // c
+    whole: Terms = {}
+    rest: Terms = {}
+    for monomial, k in terms_of(a).items():
+        whole[monomial], rest[monomial] = _split(monomial, k, c)
+    quotient, left = from_terms(whole), from_terms(rest)
+    lo, hi = bounds(left)
+    if lo is not None and hi is not None and lo // c == hi // c:
+        return add(quotient, lo // c)
+    for g, p, _ in _common_parts(rest, c):
+        return add(quotient, floor_divide(p, c // g))
+    offset = rest.pop((), 0)
+    atom = from_terms(rest)
+    if isinstance(atom, Expr) and len(atom.args) == 2 and isinstance(m := atom.args[1], int):
+        if atom.op is IndexOp.FLOORDIV and m > 0:
+            return add(quotient, floor_divide(add(atom.args[0], offset * m), m * c))
+        if atom.op is IndexOp.MOD and m % c == 0 and not offset:
+            return add(quotient, remainder(floor_divide(atom.args[0], c), m // c))
+    new = intern(IndexOp.FLOORDIV, (left, c), None, *_quotient_bounds(left, c))
+    return add(quotient, new)
+
+
+def _remainder_by_constant(a: Dim, c: int) -> Dim:
+    rest: Dim = 0
+    for monomial, k in terms_of(a).items():
+        m = monomial[0].args[1] if len(monomial) == 1 and monomial[0].op is IndexOp.MOD else None
+        if isinstance(m, int) and k * m % c == 0:  # (x % m) % c = x % c where c divides m
+            rest = add(rest, scale(monomial[0].args[0], k))
+            continue
+        rest = add(rest, from_terms({monomial: _split(monomial, k, c)[1]}))
+    terms = terms_of(rest)
+    if any(k % c == 0 for m, k in terms.items() if m):
+        return _remainder_by_constant(rest, c)
+    lo, hi = bounds(rest := from_terms({m: k if m else k % c for m, k in terms.items()}))
+    if lo is not None and hi is not None and lo // c == hi // c:
+        return add(rest, -(lo // c) * c)
+    for g, p, s in _common_parts(terms_of(rest), c):
+        return add(scale(remainder(p, c // g), g), s)
+    return intern(IndexOp.MOD, (rest, c), None, *_remainder_bounds(rest, c))
+
+
+# ---- truth
+
+
+def nonnegative(e: Dim) -> Dim:
+    """1 where e >= 0, else 0."""
+    if isinstance(e, int):
+        return int(e >= 0)
+    terms = terms_of(e)
+    constant = terms.pop((), 0)
+    g = math.gcd(*terms.values())
+    terms = {m: c // g for m, c in terms.items()}
+    constant //= g
+    rest = from_terms(dict(terms))
+    atom = from_terms({m: abs(c) for m, c in terms.items()}) if len(terms) == 1 else 0
+    if isinstance(atom, Expr) and atom.op is IndexOp.FLOORDIV and isinstance(atom.args[1], int):
+        x, c = atom.args[0], atom.args[1]
+        if rest is atom:  # x//c >= -k iff x >= -k*c
+            return nonnegative(add(x, constant * c))
+        return nonnegative(subtract((constant + 1) * c - 1, x))  # x//c <= k iff x < (k+1)*c
+    e = add(rest, constant)
+    if proves(e):
+        return 1
+    if isinstance(e, int) or proves(-e - 1):
+        return 0
+    return intern(IndexOp.NONNEGATIVE, (e,), None, *BOOLEAN)
+
+
+def zero(e: Dim) -> Dim:
+    """1 where e == 0, else 0."""
+    if isinstance(e, int):
+        return int(e == 0)
+    if e.op in _NEGATED:
+        return _NEGATED[e.op](e.args[0])
+    if bounds(e) == BOOLEAN and e.op not in (IndexOp.AND, IndexOp.OR):
+        return subtract(1, e)
+    terms = terms_of(e)
+    constant = terms.pop((), 0)
+    g = math.gcd(*terms.values())
+    if terms[min(terms, key=_keys)] < 0:
+        g = -g
+    if constant % g or proves(e - 1) or proves(-e - 1):
+        return 0
+    if _same_without_remainders(e):
+        return 1
+    e = from_terms({(): constant // g, **{m: c // g for m, c in terms.items()}})
+    return intern(IndexOp.ZERO, (e,), None, *BOOLEAN)
+
+
+def nonzero(e: Dim) -> Dim:
+    """1 where e != 0, else 0."""
+    if isinstance(e, int):
+        return int(e != 0)
+    if bounds(e) == BOOLEAN:
+        return e
+    opposite = zero(e)
+    if isinstance(opposite, int) or opposite.op is not IndexOp.ZERO:
+        return subtract(1, opposite)
+    return intern(IndexOp.NONZERO, opposite.args, None, *BOOLEAN)
+
+
+_NEGATED: dict[IndexOp, Callable[[Dim], Dim]] = {
+    IndexOp.NONNEGATIVE: lambda e: nonnegative(subtract(-1, e)),
+    IndexOp.ZERO: nonzero,
+    IndexOp.NONZERO: zero,
+}
+
+
+def _same_without_remainders(e: Expr) -> bool:
+    """Whether e is 0 once every x % c is written as x - c*(x // c)."""
+
+    def rewrite(node: Dim) -> Dim:
+        if isinstance(node, Expr) and node.op is IndexOp.MOD:
+            x, c = node.args
+            return subtract(x, multiply(c, floor_divide(x, c)))
+        return node
+
+    total: Dim = 0
+    for monomial, c in terms_of(e).items():
+        product: Dim = c
+        for atom in monomial:
+            product = multiply(product, rewrite(atom))
+        total = add(total, product)
+    return isinstance(total, int) and total == 0
+
+
+def _less(a: Dim, b: Dim) -> Dim:
+    return nonnegative(add(subtract(b, a), -1))
+
+
+def _less_equal(a: Dim, b: Dim) -> Dim:
+    return nonnegative(subtract(b, a))
+
+
+def _equal(a: Dim, b: Dim) -> Dim:
+    return zero(subtract(a, b))
+
+
+def _decide(f: Callable[[Dim, Dim], Dim], sign: str, a: object, b: object) -> bool:
+    """A comparison as a bool, for users; an error where the bounds leave it open."""
+    decided = _binary(f, a, b)
+    if isinstance(decided, Expr):
+        raise _inconclusive(f"{a} {sign} {b}", decided)
+    return NotImplemented if decided is NotImplemented else bool(decided)
+
+
+def _inconclusive(what: str, dim: Expr) -> InconclusiveDimError:
+    ranges = ", ".join(
+        f"{s.name} in [{s.lo}, {'inf' if s.hi is None else s.hi}]"
+        for s in sorted(leaves(dim), key=lambda s: s.key)
+    )
+    return InconclusiveDimError(
+        operation=what,
+        required="a comparison of symbolic dims that their bounds decide",
+        got=f"an answer that depends on {ranges}",
+        fix="give the symbols tighter bounds, or compute with `dim_value`",
+    )
+
+
+# ---- reading
+
+
+@lru_cache(maxsize=1 << 14)
+def leaves(dim: Expr) -> frozenset[Expr]:
+    """The symbols that the value depends on."""
+    if dim.op is IndexOp.SYMBOL:
+        return frozenset([dim])
+    return frozenset(s for a in dim.args if isinstance(a, Expr) for s in leaves(a))
+
+
+@lru_cache(maxsize=1 << 14)
+def _symbols(dim: Expr) -> frozenset[str]:
+    return frozenset(s.name for s in leaves(dim) if s.name is not None)
+
+
+_FORMATS = {
+    IndexOp.FLOORDIV: "({0}//{1})",
+    IndexOp.MOD: "({0}%{1})",
+    IndexOp.NONNEGATIVE: "({0} >= 0)",
+    IndexOp.ZERO: "({0} == 0)",
+    IndexOp.NONZERO: "({0} != 0)",
+    IndexOp.SELECT: "({1} if {0} else {2})",
+}
+
+
+def _text(dim: Dim) -> str:
+    """Python source that computes the dim."""
+    if isinstance(dim, int):
+        return str(dim)
+    if dim.op is IndexOp.SYMBOL:
+        return str(dim.name)
+    args = [_text(a) for a in dim.args]
+    match dim.op:
+        case IndexOp.ADD:
+            return " + ".join(args).replace("+ -", "- ")
+        case IndexOp.MUL:
+            sign = "-" if args[0] == "-1" else ""
+            return sign + "*".join(args[len(sign) :])
+        case IndexOp.MIN | IndexOp.MAX:
+            return f"{dim.op.value}({', '.join(args)})"
+        case IndexOp.AND | IndexOp.OR:
+            return "(" + f" {dim.op.value} ".join(args) + ")"
+        case _:
+            sums = (IndexOp.ADD, IndexOp.MUL)
+            parts = zip(dim.args, args, strict=True)
+            tight = [f"({t})" if isinstance(d, Expr) and d.op in sums else t for d, t in parts]
+            return _FORMATS[dim.op].format(*tight)
