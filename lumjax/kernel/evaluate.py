@@ -1,0 +1,365 @@
+"""The oracle of terms: evaluate them with NumPy, in their own dtypes or widened to float64.
+
+    evaluate(root, buffers)                     -> the root's array
+    evaluate(root, buffers, sizes, wide=True)   -> the same with float64 inside, at the given size symbols
+    evaluate_at(root, buffers, coords)          -> its values at sampled coordinates (one row of `coords` each)
+    evaluate_group(group, buffers)              -> {buffer name: array}
+    evaluate_term(term, axes, buffers)          -> the array over `axes`
+
+`buffers` maps buffer names to arrays of the buffer's shape. Inside, every value is an array of full rank in one
+common list of axes (extent 1 where it does not depend on an axis), so that everything is plain broadcasting; a sum
+of products is contracted without materialising the product.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import product
+from typing import Any, TypeAlias, assert_never
+
+import numpy as np
+
+from lumjax import dtype as dt
+from lumjax.kernel.term import (
+    Apply,
+    Axis,
+    Group,
+    Index,
+    Lit,
+    Load,
+    Reduction,
+    Root,
+    Term,
+    children,
+    free_names,
+    subterms,
+)
+from lumjax.trace import dim as dims
+from lumjax.trace.dim import Dim
+from lumjax.trace.form import ReduceOp, ScalarOp, Trait
+
+Array: TypeAlias = np.ndarray[Any, Any]
+Buffers: TypeAlias = Mapping[str, Array]
+Sizes: TypeAlias = Mapping[str, int]
+
+ELEMENTS_AT_ONCE = 1 << 22  # a larger intermediate is computed piece by piece
+
+
+def evaluate(root: Root, buffers: Buffers, sizes: Sizes | None = None, wide: bool = False) -> Array:
+    """The root's array: its buffer's dtype, or float64/complex128 for inexact dtypes if `wide`."""
+    sizes = sizes or {}
+    shape = tuple(extent(a, sizes) for a in root.axes)
+    out = np.empty(shape, _outside(root.buffer.dtype, wide))
+    for box in _boxes(shape, _largest(root.term, sizes)):
+        axes = {a.name: np.arange(*r) for a, r in zip(root.axes, box, strict=True)}
+        labels = {a.name: k for k, a in enumerate(root.axes)}
+        run = _Run(root.term, buffers, sizes, wide, axes, labels)
+        value = run.value(root.term)
+        out[tuple(slice(*r) for r in box)] = convert(value.reshape(value.shape[: len(shape)]), out.dtype)
+    return out
+
+
+def evaluate_at(
+    root: Root, buffers: Buffers, coords: Array, sizes: Sizes | None = None, wide: bool = False
+) -> Array:
+    """The root's values at `coords`, an integer array [samples, rank], each computed by itself."""
+    axes = {a.name: np.asarray(coords[:, k]) for k, a in enumerate(root.axes)}
+    run = _Run(root.term, buffers, sizes or {}, wide, axes, dict.fromkeys(axes, 0))
+    value = run.value(root.term)
+    flat = value.reshape(value.shape[0] if value.ndim else 1)
+    return np.broadcast_to(convert(flat, _outside(root.buffer.dtype, wide)), (len(coords),))
+
+
+def evaluate_group(
+    group: Group, buffers: Buffers, sizes: Sizes | None = None, wide: bool = False
+) -> dict[str, Array]:
+    """Every root's array by buffer name."""
+    return {r.buffer.name: evaluate(r, buffers, sizes, wide) for r in group.roots}
+
+
+def evaluate_term(
+    term: Term,
+    axes: Sequence[Axis],
+    buffers: Buffers,
+    sizes: Sizes | None = None,
+    wide: bool = False,
+) -> Array:
+    """The term's array over `axes`, which must include its free axes."""
+    ranges = {a.name: np.arange(extent(a, sizes or {})) for a in axes}
+    labels = {a.name: k for k, a in enumerate(axes)}
+    run = _Run(term, buffers, sizes or {}, wide, ranges, labels)
+    value = run.value(term)
+    return np.broadcast_to(value.reshape(value.shape[: len(axes)]), [len(r) for r in ranges.values()])
+
+
+def extent(axis: Axis, sizes: Sizes) -> int:
+    """The axis's extent at the given size symbols."""
+    return int(dims.evaluate(axis.extent, sizes))
+
+
+def literal(lit: Lit) -> Array:
+    """The literal as a rank-0 array of its dtype."""
+    return np.frombuffer(lit.bits, lit.dtype)[0].reshape(())
+
+
+def identity(op: ReduceOp, dtype: dt.DType) -> Any:
+    """The monoid's neutral element in `dtype`, a NumPy scalar."""
+    match op:
+        case ReduceOp.SUM | ReduceOp.OR | ReduceOp.XOR:
+            return dtype.type(0)
+        case ReduceOp.PROD:
+            return dtype.type(1)
+        case ReduceOp.AND:
+            return dtype.type(True) if dt.is_bool(dtype) else ~np.zeros((), dtype)[()]
+        case ReduceOp.MAX | ReduceOp.MIN:
+            low = op is ReduceOp.MAX
+            if dt.is_bool(dtype):
+                return dtype.type(not low)
+            if dt.is_integer(dtype):
+                info = np.iinfo(dtype)
+                return dtype.type(info.min if low else info.max)
+            return dtype.type(-np.inf if low else np.inf)
+    assert_never(op)
+
+
+def convert(x: Array, dtype: dt.DType) -> Array:
+    """Cast as every backend does: float to integer truncates and saturates, nan becomes 0, integers wrap."""
+    if x.dtype == dtype:
+        return x
+    with np.errstate(all="ignore"):
+        if dt.is_complex(x.dtype) and not dt.is_complex(dtype):
+            x = x != 0 if dt.is_bool(dtype) else x.real
+        if dt.is_bool(dtype):
+            return x != 0
+        if dt.is_floating(x.dtype) and dt.is_integer(dtype):
+            return _saturate(x, dtype)
+        return x.astype(dtype)
+
+
+def _saturate(x: Array, dtype: dt.DType) -> Array:
+    info = np.iinfo(dtype)
+    wide = x.astype(np.float64)
+    high, low = wide >= float(info.max), wide <= float(info.min)
+    inside = np.where(high | low | np.isnan(wide), 0.0, wide)
+    out = np.where(high, info.max, np.where(low, info.min, np.trunc(inside).astype(dtype)))
+    return out.astype(dtype)
+
+
+def _outside(dtype: dt.DType, wide: bool) -> dt.DType:
+    return _inside(dtype, wide) if wide else dtype
+
+
+def _inside(dtype: dt.DType, wide: bool) -> dt.DType:
+    """The dtype in which values of `dtype` are held: half floats as float32, or everything at its widest."""
+    if dt.is_complex(dtype):
+        return dt.complex128 if wide else dtype
+    if dt.is_floating(dtype):
+        return dt.float64 if wide else dt.accumulation_dtype(dtype)
+    return dtype
+
+
+def _largest(term: Term, sizes: Sizes) -> int:
+    """Elements of the largest intermediate, products under a sum apart."""
+    largest = 1
+    extents = {a.name: extent(a, sizes) for a in bound_axes(term)}
+    for t in subterms(term):
+        if isinstance(t, Reduction) and factors(t) is None:
+            largest = max(largest, math.prod(extents.get(n, 1) for n in free_names(t.body)))
+    return largest
+
+
+def _boxes(shape: tuple[int, ...], largest: int) -> list[tuple[tuple[int, int], ...]]:
+    """The index space of a root cut so that no piece needs more than ELEMENTS_AT_ONCE elements."""
+    pieces = -(-math.prod(shape) * largest // ELEMENTS_AT_ONCE)
+    ranges: list[list[tuple[int, int]]] = []
+    for n in shape:
+        count = min(max(pieces, 1), max(n, 1))
+        pieces = -(-pieces // count)
+        step = -(-n // count) if n else 1
+        ranges.append([(b, min(b + step, n)) for b in range(0, n, step)])
+    return [tuple(box) for box in product(*ranges)]
+
+
+def bound_axes(term: Term) -> list[Axis]:
+    """Every axis that some reduction in the term binds."""
+    found = {a.name: a for t in subterms(term) if isinstance(t, Reduction) for a in t.axes}
+    return [found[n] for n in sorted(found)]
+
+
+def factors(term: Reduction) -> tuple[Term, Term] | None:
+    """The operands of a sum of products, else None."""
+    body = term.body
+    if term.op is ReduceOp.SUM and isinstance(body, Apply) and body.op.name == "mul":
+        x, y = body.args
+        return x, y
+    return None
+
+
+def _colours(term: Term, labels: dict[str, int], axes: Sequence[Axis]) -> dict[str, int]:
+    """A dimension for every bound axis such that axes that occur together have different ones."""
+    clash: dict[str, set[str]] = {a.name: set() for a in axes}
+    for t in subterms(term):
+        names = free_names(t)
+        if isinstance(t, Reduction):
+            names = names | {a.name for a in t.axes}
+        for name in names & clash.keys():
+            clash[name] |= names
+    first = 1 + max(labels.values(), default=-1)
+    out = dict(labels)
+    for axis in axes:
+        taken = {out[n] for n in clash[axis.name] if n in out and n != axis.name}
+        out[axis.name] = next(k for k in range(first, first + 64) if k not in taken)
+    return out
+
+
+class _Run:
+    """One evaluation: the values of all index symbols, and a memo over terms."""
+
+    def __init__(
+        self,
+        term: Term,
+        buffers: Buffers,
+        sizes: Sizes,
+        wide: bool,
+        ranges: dict[str, Array],
+        labels: dict[str, int],
+    ) -> None:
+        bound = bound_axes(term)
+        self.buffers = buffers
+        self.sizes = sizes
+        self.wide = wide
+        self.labels = _colours(term, labels, bound)
+        self.rank = 1 + max(self.labels.values(), default=-1)
+        self.lengths = {n: len(r) for n, r in ranges.items()}
+        self.symbols: dict[str, Any] = dict(sizes)
+        for axis in bound:
+            self.lengths[axis.name] = extent(axis, sizes)
+            ranges = {**ranges, axis.name: np.arange(self.lengths[axis.name])}
+        for name, values in ranges.items():
+            shape = [1] * self.rank
+            shape[self.labels[name]] = len(values)
+            self.symbols[name] = values.astype(np.int64).reshape(shape)
+        self.memo: dict[Term, Array] = {}
+
+    def value(self, term: Term) -> Array:
+        """The term's value, of full rank; the body of a contraction is not computed for itself."""
+        stack = [term]
+        while stack:
+            node = stack[-1]
+            missing = [c for c in self._needs(node) if c not in self.memo]
+            if missing:
+                stack += missing
+                continue
+            stack.pop()
+            if node not in self.memo:
+                self.memo[node] = self._compute(node)
+        return self.memo[term]
+
+    def _needs(self, term: Term) -> tuple[Term, ...]:
+        pair = self._contraction(term) if isinstance(term, Reduction) else None
+        return children(term) if pair is None else pair
+
+    def _contraction(self, term: Reduction) -> tuple[Term, Term] | None:
+        pair = factors(term)
+        return pair if all(a.name in free_names(term.body) for a in term.axes) else None
+
+    def _compute(self, term: Term) -> Array:
+        match term:
+            case Lit():
+                return convert(literal(term), _inside(term.dtype, self.wide)).reshape([1] * self.rank)
+            case Load():
+                return self._load(term)
+            case Index():
+                value = dims.evaluate(term.expr, self._environment(term.indices))
+                return convert(self._full(value), _inside(term.dtype, self.wide))
+            case Apply():
+                return self._apply(term.op, term.args, term.dtype)
+            case Reduction():
+                return self._reduce(term)
+        assert_never(term)
+
+    def _full(self, value: Any) -> Array:
+        array = np.asarray(value, np.int64)
+        return array if array.ndim == self.rank else array.reshape([1] * self.rank)
+
+    def _environment(self, indices: tuple[tuple[str, Term], ...]) -> dict[str, Any]:
+        if not indices:
+            return self.symbols
+        return {**self.symbols, **{n: self.memo[t].astype(np.int64) for n, t in indices}}
+
+    def _load(self, term: Load) -> Array:
+        env = self._environment(term.indices)
+        data = self.buffers[term.buffer.name]
+        coords = [self._full(dims.evaluate(c, env)) for c in term.coords]
+        inner = _inside(term.dtype, self.wide)
+        if term.fill is None or (isinstance(term.valid, int) and term.valid):
+            return convert(data[tuple(coords)] if coords else self._scalar(data), inner)
+        valid = self._full(dims.evaluate(term.valid, env)) != 0
+        fill = convert(literal(term.fill), inner)
+        if 0 in data.shape:
+            return np.where(valid & False, fill, fill)
+        coords = [np.where(valid, c, 0) for c in coords]
+        loaded = data[tuple(coords)] if coords else self._scalar(data)
+        return np.where(valid, convert(loaded, inner), fill)
+
+    def _scalar(self, data: Array) -> Array:
+        return data.reshape([1] * self.rank)
+
+    def _apply(self, op: ScalarOp, args: tuple[Term, ...], dtype: dt.DType) -> Array:
+        inner = _inside(dtype, self.wide)
+        values = [self.memo[a] for a in args]
+        if Trait.CAST in op.traits or op.name == "cast":
+            held = convert(values[0], inner) if self.wide else convert(convert(values[0], dtype), inner)
+            return held
+        if op.name in _BITWISE_OF_FLOATS:
+            values = [convert(v, a.dtype) for v, a in zip(values, args, strict=True)]
+        with np.errstate(all="ignore"):
+            return convert(np.asarray(op.numpy(*values)), inner)
+
+    def _reduce(self, term: Reduction) -> Array:
+        inner = _inside(term.dtype, self.wide)
+        pair = self._contraction(term)
+        if pair is not None:
+            return self._contract(term, pair, inner)
+        body = convert(self.memo[term.body], inner)
+        shape = list(body.shape)
+        for axis in term.axes:
+            shape[self.labels[axis.name]] = self.lengths[axis.name]
+        where = tuple(self.labels[a.name] for a in term.axes)
+        with np.errstate(all="ignore"):
+            return _MONOIDS[term.op].reduce(
+                np.broadcast_to(body, shape),
+                axis=where,
+                keepdims=True,
+                dtype=inner,
+                initial=identity(term.op, inner),
+            )
+
+    def _contract(self, term: Reduction, pair: tuple[Term, Term], inner: dt.DType) -> Array:
+        """Sum of x*y over axes without the product in memory."""
+        x, y = (convert(self.memo[t], inner) for t in pair)
+        reduced = [self.labels[a.name] for a in term.axes]
+        shape = [max(a, b) if min(a, b) else 0 for a, b in zip(x.shape, y.shape, strict=True)]
+        keep = [k for k in range(self.rank) if shape[k] != 1 and k not in reduced]
+        operands: list[Any] = []
+        for v in (x, y):
+            used = [k for k in range(self.rank) if v.shape[k] != 1]
+            operands += [v.reshape([v.shape[k] for k in used]), used]
+        with np.errstate(all="ignore"):
+            total = np.einsum(*operands, keep, optimize=True)
+        for k in reduced:
+            shape[k] = 1
+        return np.asarray(total, inner).reshape(shape)
+
+
+_BITWISE_OF_FLOATS = frozenset({"bitcast", "bitcast_convert_type", "nextafter"})
+_MONOIDS: dict[ReduceOp, Any] = {
+    ReduceOp.SUM: np.add,
+    ReduceOp.PROD: np.multiply,
+    ReduceOp.MAX: np.maximum,
+    ReduceOp.MIN: np.minimum,
+    ReduceOp.AND: np.bitwise_and,
+    ReduceOp.OR: np.bitwise_or,
+    ReduceOp.XOR: np.bitwise_xor,
+}

@@ -1,0 +1,115 @@
+"""Short-hand for writing groups by hand, and for running kernels in every way there is."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+
+from lumjax import dtype as dt
+from lumjax.kernel.emit import CAST
+from lumjax.kernel.term import Apply, Axis, Buffer, Group, Index, Lit, Load, Reduction, Root
+from lumjax.trace import dim as dims
+from lumjax.trace.form import ReduceOp, ScalarOp
+from tests.kernel.interpret import interpret
+
+f32 = dt.float32
+SUM, MAX = ReduceOp.SUM, ReduceOp.MAX
+OPS = {
+    name: ScalarOp(name, arity, f, None, flops)
+    for name, arity, f, flops in [
+        ("add", 2, np.add, 1),
+        ("sub", 2, np.subtract, 1),
+        ("mul", 2, np.multiply, 1),
+        ("div", 2, np.divide, 4),
+        ("neg", 1, np.negative, 1),
+        ("exp", 1, np.exp, 20),
+        ("tanh", 1, np.tanh, 20),
+        ("sqrt", 1, np.sqrt, 6),
+        ("max", 2, np.maximum, 1),
+        ("lt", 2, np.less, 1),
+        ("eq", 2, np.equal, 1),
+        ("select", 3, np.where, 1),
+    ]
+}
+
+
+def op(name, *args, dtype=None):
+    dtype = dtype or (np.dtype(bool) if name in ("lt", "eq") else args[-1].dtype)
+    return Apply(OPS[name], args, dtype)
+
+
+def cast(x, dtype):
+    return Apply(CAST, (x,), np.dtype(dtype))
+
+
+def lit(value, dtype=f32):
+    return Lit(np.dtype(dtype), np.asarray(value, dtype).tobytes())
+
+
+def axis(name, extent):
+    return Axis(name, extent)
+
+
+def sym(a):
+    return dims.symbol(a.name, 0, a.extent - 1)
+
+
+def buf(name, *shape, dtype=f32):
+    return Buffer(name, shape, np.dtype(dtype))
+
+
+def load(name, *axes, dtype=f32):
+    """The buffer whose shape is the axes' extents, at the axes."""
+    return Load(buf(name, *(a.extent for a in axes), dtype=dtype), tuple(map(sym, axes)))
+
+
+def reduce(kind, axes, body, dtype=None):
+    axes = (axes,) if isinstance(axes, Axis) else axes
+    return Reduction(kind, frozenset(axes), body, np.dtype(dtype or body.dtype))
+
+
+def index(expr, dtype=dt.int32):
+    return Index(expr, np.dtype(dtype))
+
+
+def root(name, axes, term):
+    return Root(Buffer(name, tuple(a.extent for a in axes), term.dtype), tuple(axes), term)
+
+
+def group(*roots):
+    return Group(tuple(roots))
+
+
+def inputs(kernel_or_group, rng, **given):
+    """Random arrays for every buffer that the group loads, zeros for its roots."""
+    from lumjax.kernel.term import loads
+
+    out = {}
+    for r in kernel_or_group.roots:
+        for t in loads(r.term):
+            b = t.buffer
+            if b.name not in out:
+                out[b.name] = random(rng, b.shape, b.dtype)
+    for r in kernel_or_group.roots:
+        out[r.buffer.name] = np.full(r.buffer.shape, 77, np.float32).astype(r.buffer.dtype)
+    return out | given
+
+
+def random(rng, shape, dtype):
+    if dtype == bool:
+        return rng.integers(0, 2, shape).astype(bool)
+    if dt.is_integer(dtype):
+        return rng.integers(0, 5, shape).astype(dtype)
+    return rng.standard_normal(shape).astype(dtype)
+
+
+def run(kernel, buffers, **overrides):
+    """Interpret the kernel at its traced sizes (or the overridden ones); returns the outputs by name."""
+    sizes = dict(zip(kernel.sizes, kernel.extents, strict=True)) | overrides
+    interpret(kernel, buffers, sizes)
+    return {b.name: buffers[b.name] for b in kernel.outputs}
+
+
+def shapes(*extents):
+    return itertools.product(*extents)
