@@ -7,7 +7,6 @@ of an Expr are for users: they raise when undecided. Internals use `same` and `s
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,13 +14,13 @@ from lumjax.trace import expr as ex
 from lumjax.trace.expr import (
     Dim,
     Expr,
-    IndexOp,
     bounds,
     floor_divide,
     remainder,
     same,
     symbol,
 )
+from lumjax.trace.indexop import IndexOp, compute
 
 __all__ = [
     "Dim",
@@ -268,46 +267,8 @@ def _evaluate(dim: Dim, values: Mapping[str, Any], memo: dict[Expr, Any]) -> Any
         if dim.op is IndexOp.SYMBOL and dim.name is not None:
             memo[dim] = values[dim.name]
         else:
-            memo[dim] = _value(dim.op, [_evaluate(a, values, memo) for a in dim.args])
+            memo[dim] = compute(dim.op, [_evaluate(a, values, memo) for a in dim.args])
     return memo[dim]
-
-
-def _value(op: IndexOp, args: Sequence[Any]) -> Any:  # noqa: C901 - a case per operation
-    first = args[0]
-    match op:
-        case IndexOp.ADD:
-            return sum(args[1:], first)
-        case IndexOp.MUL:
-            return math.prod(args[1:], start=first)
-        case IndexOp.FLOORDIV:
-            return first // args[1]
-        case IndexOp.MOD:
-            return first % args[1]
-        case IndexOp.MIN:
-            return _fold(lambda a, b: (a < b) * a + (a >= b) * b, args)
-        case IndexOp.MAX:
-            return _fold(lambda a, b: (a > b) * a + (a <= b) * b, args)
-        case IndexOp.NONNEGATIVE:
-            return (first >= 0) * 1
-        case IndexOp.ZERO:
-            return (first == 0) * 1
-        case IndexOp.NONZERO:
-            return (first != 0) * 1
-        case IndexOp.AND:
-            return math.prod(args)
-        case IndexOp.OR:
-            return (sum(args) > 0) * 1
-        case IndexOp.SELECT:
-            return (first != 0) * args[1] + (first == 0) * args[2]
-        case IndexOp.SYMBOL:
-            raise AssertionError("a symbol is looked up, not computed")
-
-
-def _fold(f: Any, args: Sequence[Any]) -> Any:
-    result = args[0]
-    for a in args[1:]:
-        result = f(result, a)
-    return result
 
 
 def coefficient(dim: Dim, name: str) -> Dim | None:

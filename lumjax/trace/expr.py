@@ -13,30 +13,12 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from enum import Enum
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, TypeAlias
 
 from lumjax.errors import InconclusiveDimError
-
-
-class IndexOp(Enum):
-    """The operations of an Expr; the value is used in keys."""
-
-    SYMBOL = "symbol"  # name; args = (symbolic upper bound,) or ()
-    ADD = "add"  # args: products, then at most one int, last
-    MUL = "mul"  # args: at most one int, first, then atoms
-    FLOORDIV = "floordiv"
-    MOD = "mod"
-    MIN = "min"
-    MAX = "max"
-    NONNEGATIVE = "nonnegative"  # args[0] >= 0
-    ZERO = "zero"  # args[0] == 0
-    NONZERO = "nonzero"  # args[0] != 0
-    AND = "and"  # args: two or more 0/1 expressions
-    OR = "or"
-    SELECT = "select"  # args[1] if args[0] else args[2]
+from lumjax.trace.indexop import IndexOp, text
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False, weakref_slot=True)
@@ -101,9 +83,6 @@ class Expr:
 
     def __eq__(self, other: object) -> bool:
         return True if self is other else _decide(_equal, "==", self, other)
-
-    def __ne__(self, other: object) -> bool:
-        return not self == other
 
     def __lt__(self, other: Dim) -> bool:
         return _decide(_less, "<", self, other)
@@ -256,17 +235,26 @@ def _times(a: Interval, b: Interval) -> Interval:
 
 
 def _rejoin(terms: Terms) -> Terms:
-    """Apply c*(x//c) + x%c = x (times any common factor) as long as it applies."""
-    for monomial, coefficient in list(terms.items()):
+    """Apply c*(x//c) + x%c = x and c*((x//c)%b) + x%c = x%(c*b), times any common factor."""
+    remainders = [a for m in terms for a in m if a.op is IndexOp.MOD]
+    for monomial, coefficient in terms.items():
         for k, atom in enumerate(monomial):
             if atom.op is not IndexOp.MOD:
                 continue
-            x, divisor = atom.args
-            rest = from_terms({monomial[:k] + monomial[k + 1 :]: coefficient})
-            wanted = terms_of(multiply(multiply(rest, divisor), floor_divide(x, divisor)))
-            if wanted and all(terms.get(m) == c for m, c in wanted.items()):
-                left = {m: c for m, c in terms.items() if m not in wanted and m is not monomial}
-                return terms_of(add(from_terms(left), multiply(rest, x)))
+            x, c = atom.args
+            factor = from_terms({monomial[:k] + monomial[k + 1 :]: coefficient})
+            quotient = floor_divide(x, c)
+            joins = [(quotient, x)]
+            joins += [
+                (r, remainder(x, multiply(c, r.args[1])))
+                for r in remainders
+                if same(r.args[0], quotient) and proves(add(c, -1)) and proves(add(r.args[1], -1))
+            ]
+            for partner, whole in joins:
+                wanted = terms_of(multiply(multiply(factor, c), partner))
+                if wanted and all(terms.get(m) == v for m, v in wanted.items()):
+                    left = {m: v for m, v in terms.items() if m not in wanted and m is not monomial}
+                    return terms_of(add(from_terms(left), multiply(factor, whole)))
     return terms
 
 
@@ -600,35 +588,8 @@ def _symbols(dim: Expr) -> frozenset[str]:
     return frozenset(s.name for s in leaves(dim) if s.name is not None)
 
 
-_FORMATS = {
-    IndexOp.FLOORDIV: "({0}//{1})",
-    IndexOp.MOD: "({0}%{1})",
-    IndexOp.NONNEGATIVE: "({0} >= 0)",
-    IndexOp.ZERO: "({0} == 0)",
-    IndexOp.NONZERO: "({0} != 0)",
-    IndexOp.SELECT: "({1} if {0} else {2})",
-}
-
-
 def _text(dim: Dim) -> str:
-    """Python source that computes the dim."""
     if isinstance(dim, int):
         return str(dim)
-    if dim.op is IndexOp.SYMBOL:
-        return str(dim.name)
-    args = [_text(a) for a in dim.args]
-    match dim.op:
-        case IndexOp.ADD:
-            return " + ".join(args).replace("+ -", "- ")
-        case IndexOp.MUL:
-            sign = "-" if args[0] == "-1" else ""
-            return sign + "*".join(args[len(sign) :])
-        case IndexOp.MIN | IndexOp.MAX:
-            return f"{dim.op.value}({', '.join(args)})"
-        case IndexOp.AND | IndexOp.OR:
-            return "(" + f" {dim.op.value} ".join(args) + ")"
-        case _:
-            sums = (IndexOp.ADD, IndexOp.MUL)
-            parts = zip(dim.args, args, strict=True)
-            tight = [f"({t})" if isinstance(d, Expr) and d.op in sums else t for d, t in parts]
-            return _FORMATS[dim.op].format(*tight)
+    parts = [(a.op if isinstance(a, Expr) else None, _text(a)) for a in dim.args]
+    return text(dim.op, dim.name, parts)

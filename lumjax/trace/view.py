@@ -114,7 +114,7 @@ class IndexMap:
         return self.permutation(in_shape) is not None
 
     def contiguous_run(self, in_shape: Sequence[Dim]) -> Dim:
-        """How many consecutive outputs read consecutive elements of the operand, mask permitting."""
+        """How many consecutive outputs always read consecutive elements of the operand."""
         run: Dim = 1
         names = dm.symbols(self.valid)
         strides = self.strides(in_shape)
