@@ -86,23 +86,24 @@ def equal(a: Dim, b: Dim) -> Dim:
 def logical_not(a: Dim) -> Dim:
     """1 where a == 0, else 0."""
     if isinstance(a, Expr) and a.op is IndexOp.AND:
-        return _connect(IndexOp.OR, [logical_not(x) for x in a.args])
+        return _connect(IndexOp.OR, *map(logical_not, a.args))
     if isinstance(a, Expr) and a.op is IndexOp.OR:
-        return _connect(IndexOp.AND, [logical_not(x) for x in a.args])
+        return _connect(IndexOp.AND, *map(logical_not, a.args))
     return ex.zero(a)
 
 
 def logical_and(a: Dim, b: Dim) -> Dim:
     """1 where both are nonzero, else 0."""
-    return _connect(IndexOp.AND, [truth(a), truth(b)])
+    return _connect(IndexOp.AND, truth(a), truth(b))
 
 
 def logical_or(a: Dim, b: Dim) -> Dim:
     """1 where either is nonzero, else 0."""
-    return _connect(IndexOp.OR, [truth(a), truth(b)])
+    return _connect(IndexOp.OR, truth(a), truth(b))
 
 
-def _connect(op: IndexOp, parts: Sequence[Dim]) -> Dim:
+@ex.remember
+def _connect(op: IndexOp, *parts: Dim) -> Dim:
     """AND or OR of 0/1 dims; of comparisons that differ by a constant the deciding one is kept."""
     neutral = 1 if op is IndexOp.AND else 0
     kept: dict[str, Expr] = {}
@@ -247,7 +248,7 @@ def _apply(op: IndexOp, args: Sequence[Dim]) -> Dim:  # noqa: C901 - a case per 
         case IndexOp.NONZERO:
             result = truth(result)
         case IndexOp.AND | IndexOp.OR:
-            result = _connect(op, [truth(a) for a in args])
+            result = _connect(op, *map(truth, args))
         case IndexOp.SELECT:
             result = select(*args)
         case IndexOp.SYMBOL:

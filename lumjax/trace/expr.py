@@ -110,6 +110,7 @@ Interval: TypeAlias = tuple[int | None, int | None]
 
 _table: weakref.WeakValueDictionary[str, Expr] = weakref.WeakValueDictionary()
 _lock = threading.Lock()
+remember = lru_cache(maxsize=1 << 16)  # identity of the operands is identity of the result
 BOOLEAN: Interval = (0, 1)
 _KEY_LIMIT = 256  # longer keys are replaced by a digest, so that nesting stays cheap
 
@@ -202,18 +203,12 @@ def from_terms(terms: Terms) -> Dim:
     products = [_product(terms[m], m) for m in sorted(terms, key=_keys)]
     if len(products) == 1 and not constant:
         return products[0]
-    lo = _total([p.lo for p in products], constant)
-    hi = _total([p.hi for p in products], constant)
+    lows = [p.lo for p in products if p.lo is not None]
+    highs = [p.hi for p in products if p.hi is not None]
+    lo = sum(lows, constant) if len(lows) == len(products) else None
+    hi = sum(highs, constant) if len(highs) == len(products) else None
     args = (*products, constant) if constant else tuple(products)
     return intern(IndexOp.ADD, args, None, lo, hi)
-
-
-def _total(values: Iterable[int | None], start: int) -> int | None:
-    for v in values:
-        if v is None:
-            return None
-        start += v
-    return start
 
 
 def _product(coefficient: int, atoms: Monomial) -> Expr:
@@ -261,6 +256,7 @@ def _rejoin(terms: Terms) -> Terms:
 # ---- arithmetic
 
 
+@remember
 def add(a: Dim, b: Dim) -> Dim:
     """The sum."""
     if isinstance(a, int) and isinstance(b, int):
@@ -271,6 +267,7 @@ def add(a: Dim, b: Dim) -> Dim:
     return from_terms(terms)
 
 
+@remember
 def scale(a: Dim, factor: int) -> Dim:
     """The product with a constant."""
     if isinstance(a, int) or factor in (0, 1):
@@ -283,6 +280,7 @@ def subtract(a: Dim, b: Dim) -> Dim:
     return add(a, scale(b, -1))
 
 
+@remember
 def multiply(a: Dim, b: Dim) -> Dim:
     """The product."""
     if isinstance(a, int):
@@ -297,6 +295,7 @@ def multiply(a: Dim, b: Dim) -> Dim:
     return from_terms(terms)
 
 
+@remember
 def proves(dim: Dim) -> bool:
     """Whether `dim >= 0` follows from the bounds, symbolic upper bounds included."""
     for _ in range(8):
@@ -315,7 +314,7 @@ def proves(dim: Dim) -> bool:
     return False
 
 
-@lru_cache(maxsize=1 << 14)
+@remember
 def floor_divide(a: Dim, b: Dim) -> Dim:
     """The quotient a // b, rounded down."""
     if isinstance(b, int):
@@ -331,7 +330,7 @@ def floor_divide(a: Dim, b: Dim) -> Dim:
     return quotient + intern(IndexOp.FLOORDIV, (rest, b), None, *_quotient_bounds(rest, b))
 
 
-@lru_cache(maxsize=1 << 14)
+@remember
 def remainder(a: Dim, b: Dim) -> Dim:
     """The remainder a % b, with the sign of b."""
     if isinstance(b, int):
@@ -457,6 +456,7 @@ def _remainder_by_constant(a: Dim, c: int) -> Dim:
 # ---- truth
 
 
+@remember
 def nonnegative(e: Dim) -> Dim:
     """1 where e >= 0, else 0."""
     if isinstance(e, int):
@@ -481,6 +481,7 @@ def nonnegative(e: Dim) -> Dim:
     return intern(IndexOp.NONNEGATIVE, (e,), None, *BOOLEAN)
 
 
+@remember
 def zero(e: Dim) -> Dim:
     """1 where e == 0, else 0."""
     if isinstance(e, int):
@@ -502,6 +503,7 @@ def zero(e: Dim) -> Dim:
     return intern(IndexOp.ZERO, (e,), None, *BOOLEAN)
 
 
+@remember
 def nonzero(e: Dim) -> Dim:
     """1 where e != 0, else 0."""
     if isinstance(e, int):
@@ -575,7 +577,7 @@ def _inconclusive(what: str, dim: Expr) -> InconclusiveDimError:
 # ---- reading
 
 
-@lru_cache(maxsize=1 << 14)
+@remember
 def leaves(dim: Expr) -> frozenset[Expr]:
     """The symbols that the value depends on."""
     if dim.op is IndexOp.SYMBOL:
@@ -583,7 +585,7 @@ def leaves(dim: Expr) -> frozenset[Expr]:
     return frozenset(s for a in dim.args if isinstance(a, Expr) for s in leaves(a))
 
 
-@lru_cache(maxsize=1 << 14)
+@remember
 def _symbols(dim: Expr) -> frozenset[str]:
     return frozenset(s.name for s in leaves(dim) if s.name is not None)
 
