@@ -1,0 +1,169 @@
+"""Masks on cotangents: how they travel backwards, and where they make a product exactly zero.
+
+A cotangent that leaves `select` carries the predicate. Where its mask is False the cotangent is zero whatever it is multiplied
+with, so a residual that is infinite there does no harm; at second order the `select` that does this is itself masked. A mask is
+computed when it is first needed: at a product with a residual that may not be finite.
+
+How a mask passes an operation follows from the operation's form: `Map` keeps it; `Move`, sums and `Gather` transpose it (counted as
+integers, then != 0); `Contract` takes `any` over the axes that the operand lacks; other forms lose it, and with it only the
+protection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from lumjax import dtype as dt
+from lumjax.grad.forward import zeros
+from lumjax.ops.compare import and_, ne, not_, or_
+from lumjax.ops.elementwise import cast, select
+from lumjax.ops.layout import broadcast_in_dim, transpose
+from lumjax.ops.reduce import reduce_or
+from lumjax.trace.array import Array
+from lumjax.trace.aval import ShapedArray
+from lumjax.trace.core import Eqn, Linear, Value, aval_of
+from lumjax.trace.form import Barrier, Contract, Form, Gather, Map, Move, Reduce, ReduceOp
+from lumjax.trace.view import IndexMap, coordinate
+
+
+class Mask:
+    """Where a cotangent is live, computed at first use; None if that turns out not to be known.
+
+    False means: exactly zero, whatever it is multiplied with.
+    """
+
+    __slots__ = ("_make", "_value")
+
+    def __init__(self, make: Callable[[], Value | None]) -> None:
+        self._make: Callable[[], Value | None] | None = make
+        self._value: Value | None = None
+
+    def get(self) -> Value | None:
+        """The mask, a bool array of the cotangent's shape, or None."""
+        if self._make is not None:
+            self._value, self._make = self._make(), None
+        return self._value
+
+
+
+def either(a: Mask, b: Mask) -> Mask:
+    def make() -> Value | None:
+        x, y = a.get(), b.get()
+        return None if x is None or y is None else or_(x, y)
+
+    return Mask(make)
+
+
+def select_masks(which: Value, mask: Mask | None) -> tuple[Mask | None, ...]:
+    """The masks of select's operands: the predicate, and where the cotangent was live."""
+
+    def narrowed(predicate: Callable[[], Value]) -> Mask:
+        def make() -> Value:
+            before = None if mask is None else mask.get()
+            return predicate() if before is None else and_(predicate(), before)
+
+        return Mask(make)
+
+    return None, narrowed(lambda: which), narrowed(lambda: not_(which))
+
+
+def masked_transpose(
+    eqn: Eqn, rule: Callable[..., Any], cts: Sequence[Value | None], inputs: list[Any], mask: Mask
+) -> tuple[Sequence[Value | None], Sequence[Mask | None]]:
+    """Transpose an equation whose one output has a masked cotangent: cotangents and masks of the inputs.
+
+    In a product with a residual that may be infinite, the mask makes the result exactly zero.
+    """
+    if all(_is_harmless(x) for x in inputs):
+        found = rule(cts, inputs, **eqn.params)
+        return found, _flow(eqn, rule, inputs, mask)
+    live = mask.get()
+    form = _form(eqn)
+    if live is None or not isinstance(form, (Map, Contract)):
+        found = rule(cts, inputs, **eqn.params)
+        return found, (None,) * len(inputs) if live is None else _flow(eqn, rule, inputs, mask)
+    in_masks: list[Mask | None] = [mask] * len(inputs)
+    if isinstance(form, Contract):
+        sides = [_touched(live, form, side, eqn.inputs[k].aval) for k, side in enumerate((form.lhs, form.rhs))]
+        inputs = [
+            x if isinstance(x, Linear) else _cleared(side, x) for x, side in zip(inputs, sides, strict=True)
+        ]
+        in_masks = [_known(side) for side in sides]
+    found = rule(cts, inputs, **eqn.params)
+    cleared: list[Value | None] = []
+    for value, m in zip(found, in_masks, strict=True):
+        where = None if value is None or m is None else m.get()
+        cleared.append(value if where is None else _cleared(where, value))
+    return cleared, in_masks
+
+
+def _form(eqn: Eqn) -> Form:
+    return eqn.prim.form(*[a.aval for a in eqn.inputs], **eqn.params)
+
+
+def _known(mask: Value) -> Mask:
+    return Mask(lambda: mask)
+
+
+def _cleared(mask: Value, value: Value) -> Value:
+    """`value` with exact zeros where the mask is False."""
+    return select(mask, value, zeros(aval_of(value)))
+
+
+def _is_harmless(x: Any) -> bool:
+    """Whether zero times `x` is certainly zero: linear operands, integers, and finite scalars, repeated or not."""
+    if isinstance(x, Linear) or not dt.is_inexact(aval_of(x).dtype):
+        return True
+    if not isinstance(x, Array) or any(x.data.strides) or not x.data.size:
+        return False
+    return bool(np.isfinite(x.data[(0,) * x.ndim]))
+
+
+def _flow(eqn: Eqn, rule: Callable[..., Any], inputs: Sequence[Any], mask: Mask) -> list[Mask | None]:
+    """The masks of the inputs of an equation that multiplies with nothing that may be infinite."""
+    moved: list[Sequence[Value | None]] = []
+
+    def move() -> Sequence[Value | None]:
+        live = mask.get()
+        match _form(eqn) if live is not None else None:
+            case Map() | Barrier():
+                return [live] * len(inputs)
+            case Move() | Reduce(op=ReduceOp.SUM) | Gather():
+                counting = [
+                    Linear(x.aval.with_dtype(dt.int32)) if isinstance(x, Linear) else x for x in inputs
+                ]
+                counts = rule([cast(live, dt.int32)], counting, **eqn.params)
+                return [None if n is None else ne(n, zeros(aval_of(n))) for n in counts]
+            case _:
+                return [None] * len(inputs)
+
+    def make(k: int) -> Callable[[], Value | None]:
+        def get() -> Value | None:
+            if not moved:
+                moved.append(move())
+            return moved[0][k]
+
+        return get
+
+    return [Mask(make(k)) for k in range(len(inputs))]
+
+
+def _touched(mask: Value, form: Contract, side: IndexMap, aval: ShapedArray) -> Value:
+    """Which elements of an operand meet a live element of the output.
+
+    Exact for matrix products; a superset where a coordinate mixes axes, as in convolutions.
+    """
+    shape = aval_of(mask).shape
+    kept: dict[int, int] = {}  # output axis -> operand axis
+    for axis, coordinate_of_operand in enumerate(side.coords):
+        for k, size in enumerate(shape):
+            if k not in kept and coordinate_of_operand is coordinate(k, size):
+                kept[k] = axis
+    reduced = reduce_or(mask, [k for k in range(len(shape)) if k not in kept])
+    axes = [kept[k] for k in sorted(kept)]
+    if axes != sorted(axes):
+        reduced = transpose(reduced, sorted(range(len(axes)), key=axes.__getitem__))
+    return broadcast_in_dim(reduced, aval.shape, sorted(axes))
