@@ -1,0 +1,145 @@
+"""Rewrite rules as data. A rule has a class and a witness, or it does not load.
+
+A rule is written over patterns: `(mul d x y)` is the scalar operation at dtype d (every dtype is part of a term),
+`(mul* d x y)` the same in either order, `(sum d J x)` a reduction over the axis set J. Guards: `(invariant x J)` (x
+depends on no axis of J), `(varies x J)` (on at least one), `(floating d)`, `(integer d)`, `(one x)`, `(zero x)`,
+`(negative_zero x)`, `(minus_one x)`, and any egglog fact. `load` checks rules and `compile_rule` writes egglog.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeAlias
+
+from lumjax.egraph.rules.witness import Witness
+
+
+class Kind(Enum):
+    """What a rule promises."""
+
+    EXACT = "exact"  # bit-identical, whatever the values
+    REASSOCIATING = "reassociating"  # equal over the reals; floats up to rounding
+    DOMAIN = "domain"  # equal where something is nonzero, positive or finite: only under fast_math
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Where `left` and the guard hold, `right` is equal to it."""
+
+    name: str
+    ruleset: str
+    kind: Kind | None
+    left: str
+    right: str
+    witness: Witness | None
+    guard: str = ""
+
+
+class RuleError(ValueError):
+    """A rule that may not load: it lacks a class or a witness, or cannot be read."""
+
+
+UNARY = frozenset(
+    "neg abs recip cast not exp exp2 log log2 sqrt rsqrt square sign floor ceil is_finite".split()
+)
+BINARY = frozenset("add sub mul div max min and or xor".split())
+TERNARY = frozenset({"select"})
+REDUCTIONS = {f"reduce_{o}" if o != "sum" else o: o for o in "sum prod max min and or xor".split()}
+
+Pattern: TypeAlias = "str | list[Pattern]"
+
+
+def parse(text: str) -> list[Pattern]:
+    """S-expressions as nested lists."""
+    stack: list[list[Pattern]] = [[]]
+    for token in re.findall(r"\(|\)|\"[^\"]*\"|[^\s()]+", text):
+        if token == "(":
+            stack.append([])
+        elif token == ")":
+            done = stack.pop()
+            stack[-1].append(done)
+        else:
+            stack[-1].append(token)
+    if len(stack) != 1:
+        raise RuleError(f"unbalanced parentheses in {text!r}")
+    return stack[0]
+
+
+def _text(pattern: Pattern) -> str:
+    return pattern if isinstance(pattern, str) else f"({' '.join(map(_text, pattern))})"
+
+
+class _Writer:
+    """Writes one rule in egglog, lifting `op*` patterns into facts."""
+
+    def __init__(self) -> None:
+        self.facts: list[str] = []
+        self.fresh = 0
+
+    def name(self) -> str:
+        self.fresh += 1
+        return f"_v{self.fresh}"
+
+    def term(self, pattern: Pattern, matching: bool) -> str:
+        if isinstance(pattern, str):
+            return pattern
+        head, args = pattern[0], pattern[1:]
+        if not isinstance(head, str):
+            raise RuleError(f"cannot read {_text(pattern)}")
+        if head.endswith("*"):
+            if not matching or head[:-1] not in BINARY:
+                raise RuleError(f"{head} stands only for a commutative operation in a pattern")
+            bound = self.name()
+            inner = [self.term(a, matching) for a in args]
+            self.facts.append(f'(either "{head[:-1]}" {bound} {" ".join(inner)})')
+            return bound
+        inner = " ".join(self.term(a, matching) for a in args)
+        for ops, constructor in ((UNARY, "Ap1"), (BINARY, "Ap2"), (TERNARY, "Ap3")):
+            if head in ops:
+                return f'({constructor} "{head}" {inner})'
+        if head in REDUCTIONS:
+            return f'(Red "{REDUCTIONS[head]}" {inner})'
+        return f"({head} {inner})"
+
+    def guard(self, pattern: Pattern) -> list[str]:
+        match pattern:
+            case ["invariant", x, axes]:
+                free, found = self.name(), self.term(x, True)
+                shared = f"(set-intersect {free} {_text(axes)})"
+                return [f"(= {free} (free {found}))", f"(= (set-empty) {shared})"]
+            case ["varies", x, axes]:
+                free, found = self.name(), self.term(x, True)
+                shared = f"(set-intersect {free} {_text(axes)})"
+                return [f"(= {free} (free {found}))", f"(!= (set-empty) {shared})"]
+            case ["depends", x]:
+                free, found = self.name(), self.term(x, True)
+                return [f"(= {free} (free {found}))", f"(!= (set-empty) {free})"]
+            case _:
+                return [self.term(pattern, True)]
+
+
+def compile_rule(rule: Rule) -> str:
+    """The rule as an egglog command."""
+    writer = _Writer()
+    left = writer.term(parse(rule.left)[0], matching=True)
+    guards = [fact for g in parse(rule.guard) for fact in writer.guard(g)]
+    lifted = writer.facts
+    right = writer.term(parse(rule.right)[0], matching=False)
+    root = f"(= _root {left})"
+    facts = " ".join([root, *lifted, *guards])
+    return f'(rule ({facts}) ((union _root {right})) :ruleset {rule.ruleset} :name "{rule.name}")'
+
+
+def checked(rules: Sequence[Rule]) -> tuple[Rule, ...]:
+    """The rules, or RuleError for one without class or witness, or with a name used twice."""
+    names: set[str] = set()
+    for rule in rules:
+        if rule.kind is None or rule.witness is None:
+            raise RuleError(f"rule '{rule.name}' has no {'class' if rule.kind is None else 'witness'}")
+        if rule.name in names:
+            raise RuleError(f"two rules are called '{rule.name}'")
+        names.add(rule.name)
+    return tuple(rules)

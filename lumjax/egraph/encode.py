@@ -1,0 +1,414 @@
+"""Write a region as terms: pull-based, so that views vanish into the coordinates of loads.
+
+`pull(value, coords)` is the term of a value at index expressions. A view substitutes coordinates, an elementwise
+operation applies its scalar function, a reduction binds the operand's own axes. A value that is pulled at several
+places, or whose recomputation there would cost more than reading it, is stored under its own axes and loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias, assert_never
+
+from lumjax import dtype as dt
+from lumjax.egraph.axes import AxisNames, axis_symbol
+from lumjax.egraph.scalar import Operations, literal, zero
+from lumjax.kernel.evaluate import identity
+from lumjax.kernel.region import Region, volume
+from lumjax.kernel.term import (
+    Apply,
+    Axis,
+    Buffer,
+    Index,
+    Lit,
+    Load,
+    Reduction,
+    Root,
+    Term,
+    free_names,
+)
+from lumjax.trace.core import Atom, Eqn, Literal, Var
+from lumjax.trace.dim import (
+    Dim,
+    Expr,
+    IndexOp,
+    bounds,
+    less_equal,
+    logical_and,
+    maximum,
+    minimum,
+    substitute,
+    symbol,
+    symbols,
+)
+from lumjax.trace.expr import leaves
+from lumjax.trace.form import (
+    Barrier,
+    Contract,
+    Expand,
+    Form,
+    Gather,
+    GatherMode,
+    Iota,
+    Map,
+    Move,
+    Opaque,
+    Reduce,
+    ReduceOp,
+)
+from lumjax.trace.view import IndexMap
+
+PUSHED = 64  # nodes of a cone that is recomputed through a view; larger ones are stored
+_CHEAP = 3.0  # flops per element below which reading one element several times may recompute it
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """A region as terms. `outputs` come in the region's order; `stored` values are roots that others load."""
+
+    inputs: tuple[Buffer, ...]
+    outputs: tuple[Root, ...]
+    stored: tuple[Root, ...]
+    layout: Mapping[Term, tuple[Axis, ...]]  # the dims' order of the values that terms came from
+
+    @property
+    def roots(self) -> tuple[Root, ...]:
+        """All roots, outputs first."""
+        return self.outputs + self.stored
+
+
+@dataclass(frozen=True, slots=True)
+class _Pull:
+    """A request: the value at `coords` wherever `valid` is nonzero (elsewhere anything, but read nothing)."""
+
+    atom: Atom
+    coords: tuple[Dim, ...]
+    valid: Dim = 1
+
+
+_Job: TypeAlias = Generator[_Pull, Term, Term]
+
+
+class _NeedsStore(Exception):
+    """The value must be stored; encoding starts again."""
+
+    def __init__(self, var: Var) -> None:
+        self.var = var
+
+
+def encode(region: Region, ops: Operations | None = None) -> Encoded:
+    """The region's outputs (and the values that must be stored on the way) as roots."""
+    ops = ops or Operations(region)
+    stored: dict[Var, None] = {}
+    while True:
+        try:
+            return _Encoder(region, ops, tuple(stored)).run()
+        except _NeedsStore as need:
+            stored[need.var] = None
+
+
+class _Encoder:
+    def __init__(self, region: Region, ops: Operations, stored: Sequence[Var]) -> None:
+        self.region = region
+        self.ops = ops
+        self.names = AxisNames(region)
+        self.maker = {e.outputs[0]: k for k, e in enumerate(region.eqns)}
+        self.buffers = {v: _buffer(f"i{k}", v) for k, v in enumerate(region.inputs)}
+        self.temporaries = {
+            v: _buffer(f"s{k}", v) for k, v in enumerate(stored) if v not in region.outputs
+        }
+        self.outputs = {v: _buffer(f"o{k}", v) for k, v in enumerate(region.outputs)}
+        self.loaded = {**self.buffers, **self.temporaries}
+        self.loaded.update({v: self.outputs[v] for v in stored if v in self.outputs})
+        self.memo: dict[_Pull, Term] = {}
+        self.asked: dict[Var, tuple[Dim, ...]] = {}
+        self.bindings: dict[str, Term] = {}
+        self.binding_names: dict[Term, str] = {}
+        self.layout: dict[Term, tuple[Axis, ...]] = {}
+        self.cones = self._cones()
+
+    def _cones(self) -> dict[Var, tuple[int, float, bool]]:
+        """(nodes, flops, whether a reduction is in it) of every value's cone down to loads."""
+        cones: dict[Var, tuple[int, float, bool]] = {}
+        for eqn, form in zip(self.region.eqns, self.region.forms, strict=True):
+            nodes, flops, heavy = 1, 0.0, isinstance(form, (Reduce, Contract))
+            for v in dict.fromkeys(a for a in eqn.inputs if isinstance(a, Var)):
+                below = cones.get(v, (1, 0.0, False)) if v not in self.loaded else (1, 0.0, False)
+                nodes, flops, heavy = nodes + below[0], flops + below[1], heavy or below[2]
+            flops += form.op.flops if isinstance(form, Map) else 0.0
+            cones[eqn.outputs[0]] = (nodes, flops, heavy)
+        return cones
+
+    def run(self) -> Encoded:
+        roots: list[Root] = []
+        targets = {**self.outputs, **self.temporaries}
+        for v, buffer in targets.items():
+            axes = self._own_axes(v)
+            root = Root(buffer, axes, self._root_term(v))
+            self.layout.setdefault(root.term, tuple(a for a in axes if not _is(a.extent, 1)))
+            roots.append(root)
+        n = len(self.outputs)
+        return Encoded(tuple(self.buffers.values()), tuple(roots[:n]), tuple(roots[n:]), self.layout)
+
+    def _root_term(self, v: Var) -> Term:
+        if not volume(v.aval.shape):
+            return zero(v.aval.dtype)
+        return self._drive(_Pull(v, self._own_coords(v)))
+
+    # ---- axes
+
+    def _own_axes(self, v: Var) -> tuple[Axis, ...]:
+        return tuple(self.names.axis(v, k) for k in range(v.aval.ndim))
+
+    def _own_coords(self, v: Var) -> tuple[Dim, ...]:
+        return tuple(
+            0 if _is(n, 1) else axis_symbol(a)
+            for a, n in zip(self._own_axes(v), v.aval.shape, strict=True)
+        )
+
+    def _binders(self, axes: Sequence[Axis], taken: frozenset[str]) -> tuple[Axis, ...]:
+        """The axes a reduction binds: these, renamed where the surroundings mention them."""
+        return tuple(self.names.fresh(a.extent) if a.name in taken else a for a in axes)
+
+    # ---- pulling, without Python recursion
+
+    def _drive(self, request: _Pull) -> Term:
+        stack = [] if request in self.memo else [(request, self._job(request))]
+        answer: Term | None = None
+        while stack:
+            asked, job = stack[-1]
+            try:
+                wanted = next(job) if answer is None else job.send(answer)
+            except StopIteration as done:
+                answer = self.memo[asked] = done.value
+                self._note(asked, done.value)
+                stack.pop()
+                continue
+            answer = self.memo.get(wanted)
+            if answer is None:
+                stack.append((wanted, self._job(wanted)))
+        return self.memo[request]
+
+    def _note(self, asked: _Pull, term: Term) -> None:
+        """Remember in which order a value that is pulled at plain axes has them."""
+        if term in self.layout:
+            return
+        axes: list[Axis] = []
+        for coord, extent in zip(asked.coords, asked.atom.aval.shape, strict=True):
+            if isinstance(coord, Expr) and coord.op is IndexOp.SYMBOL and coord.name is not None:
+                axes.append(Axis(coord.name, extent))
+            elif not _is(extent, 1):
+                return
+        if len({a.name for a in axes}) == len(axes) and free_names(term) <= {a.name for a in axes}:
+            self.layout[term] = tuple(axes)
+
+    def _job(self, request: _Pull) -> _Job:
+        atom = request.atom
+        if isinstance(atom, Literal):
+            return _constant(Lit(atom.aval.dtype, atom.value.tobytes()))
+        inside = atom in self.maker
+        if atom in self.loaded and not (inside and self._at_home(atom, request)):
+            return _constant(self._load(self.loaded[atom], request.coords, request.valid))
+        if not inside:
+            raise AssertionError("a region uses a value that it neither reads nor makes")
+        if atom not in self.loaded:
+            self._judge(atom, request)
+        k = self.maker[atom]
+        return self._make(k, self.region.eqns[k], self.region.forms[k], request)
+
+    def _at_home(self, v: Var, request: _Pull) -> bool:
+        return _is(request.valid, 1) and not _differ(self._own_coords(v), request.coords)
+
+    def _judge(self, v: Var, request: _Pull) -> None:
+        """Raise _NeedsStore where loading `v` is better than recomputing it at these coordinates."""
+        nodes, flops, heavy = self.cones[v]
+        elsewhere = heavy and _differ(self.asked.setdefault(v, request.coords), request.coords)
+        if not elsewhere and not _differ(self._own_coords(v), request.coords):
+            return
+        read = volume([256 if s.hi is None else s.hi + 1 for s in _all_leaves(request.coords)])
+        gathers = any(n in self.bindings for n in symbols(*request.coords))
+        repeated = gathers or read > 1.5 * volume(v.aval.shape)
+        if nodes > PUSHED or elsewhere or (repeated and (heavy or flops > _CHEAP)):
+            raise _NeedsStore(v)
+
+    def _load(self, buffer: Buffer, coords: tuple[Dim, ...], valid: Dim) -> Load:
+        fill = None if _is(valid, 1) else zero(buffer.dtype)
+        return Load(buffer, coords, valid, fill, self._indices(*coords, valid))
+
+    def _indices(self, *dims: Dim) -> tuple[tuple[str, Term], ...]:
+        names = sorted(symbols(*dims) & self.bindings.keys())
+        return tuple((n, self.bindings[n]) for n in names)
+
+    def _bind(self, term: Term) -> Expr:
+        """A symbol that stands for an integer term in coordinates."""
+        name = self.binding_names.setdefault(term, f"g{len(self.binding_names)}")
+        self.bindings[name] = term
+        return symbol(name, None, None)
+
+    # ---- the forms
+
+    def _make(self, k: int, eqn: Eqn, form: Form, request: _Pull) -> _Job:
+        match form:
+            case Map():
+                return self._map(eqn, form, request)
+            case Reduce():
+                return self._reduce(eqn, form, request)
+            case Iota(axis=axis):
+                coord = request.coords[axis]
+                return _constant(Index(coord, eqn.outputs[0].aval.dtype, self._indices(coord)))
+            case Move():
+                return self._move(eqn, form, request)
+            case Contract():
+                return self._contract(k, eqn, form, request)
+            case Gather():
+                return self._gather(eqn, form, request)
+            case Expand() | Opaque() | Barrier():
+                raise AssertionError(f"{eqn.prim.name} cannot be in a region")
+        assert_never(form)
+
+    def _map(self, eqn: Eqn, form: Map, request: _Pull) -> _Job:
+        args: list[Term] = []
+        for atom in eqn.inputs:
+            coords = request.coords if atom.aval.ndim else ()
+            args.append((yield _Pull(atom, coords, request.valid)))
+        return Apply(self.ops.of(eqn, form), tuple(args), eqn.outputs[0].aval.dtype)
+
+    def _reduce(self, eqn: Eqn, form: Reduce, request: _Pull) -> _Job:
+        (atom,) = eqn.inputs
+        dtype = eqn.outputs[0].aval.dtype
+        shape = atom.aval.shape
+        if not isinstance(atom, Var) or any(_is(shape[d], 0) for d in form.axes):
+            return (yield from self._reduce_constant(atom, form, dtype))
+        reduced = [d for d in form.axes if not _is(shape[d], 1)]
+        taken = symbols(*request.coords, request.valid)
+        binders = self._binders([self.names.axis(atom, d) for d in reduced], taken)
+        inner = dict(zip(reduced, map(axis_symbol, binders), strict=True))
+        given = iter(request.coords)
+        coords = tuple(
+            inner.get(d, 0) if d in form.axes else next(given) for d in range(atom.aval.ndim)
+        )
+        body = yield _Pull(atom, coords, request.valid)
+        return Reduction(form.op, frozenset(binders), body, dtype) if binders else body
+
+    def _reduce_constant(self, atom: Atom, form: Reduce, dtype: dt.DType) -> _Job:
+        """A reduction over no elements, or (rank 0) over one."""
+        if any(_is(atom.aval.shape[d], 0) for d in form.axes):
+            return literal(identity(form.op, dtype), dtype)
+        return (yield _Pull(atom, ()))
+
+    def _move(self, eqn: Eqn, form: Move, request: _Pull) -> _Job:
+        scalars: dict[str, Dim] = {}
+        for name, position in form.scalars:
+            scalars[name] = self._bind((yield _Pull(eqn.inputs[position], ())))
+        alternatives: list[tuple[Dim, Atom, tuple[Dim, ...]]] = []
+        for atom, m in zip(eqn.inputs, form.maps, strict=False):
+            coords, valid = _through(m, request.coords, scalars)
+            if _is(valid, 0) or not volume(atom.aval.shape):
+                continue
+            alternatives.append((valid, atom, coords))
+            if _is(valid, 1):
+                break
+        if not alternatives:
+            return zero(eqn.outputs[0].aval.dtype)
+        result: Term | None = None
+        for valid, atom, coords in reversed(alternatives):
+            inside = logical_and(request.valid, valid)
+            if result is None:  # the maps cover the output: where the others do not hold, the last does
+                result = yield _Pull(atom, coords, inside if len(alternatives) > 1 else request.valid)
+                continue
+            value = yield _Pull(atom, coords, inside)
+            result = self._choose(valid, value, result)
+        assert result is not None
+        return result
+
+    def _choose(self, valid: Dim, value: Term, other: Term) -> Term:
+        """value where valid, else other; a masked load of an array carries a literal as its fill."""
+        if _is(valid, 1):
+            return value
+        if isinstance(value, Load) and isinstance(other, Lit) and value.valid is valid:
+            return Load(value.buffer, value.coords, valid, other, value.indices)
+        return self.ops.select(Index(valid, dt.bool_, self._indices(valid)), value, other)
+
+    def _contract(self, k: int, eqn: Eqn, form: Contract, request: _Pull) -> _Job:
+        out = eqn.outputs[0].aval
+        extents = form.lhs.domain[out.ndim :]
+        if any(_is(n, 0) for n in extents):
+            return zero(out.dtype)
+        axes = [self.names.axis(k, out.ndim + d) for d, n in enumerate(extents) if not _is(n, 1)]
+        binders = self._binders(axes, symbols(*request.coords, request.valid))
+        fresh = iter(map(axis_symbol, binders))
+        domain = (*request.coords, *(0 if _is(n, 1) else next(fresh) for n in extents))
+        factors: list[Term] = []
+        for atom, m in zip(eqn.inputs, (form.lhs, form.rhs), strict=True):
+            coords, valid = _through(m, domain, {})
+            value = yield _Pull(atom, coords, logical_and(request.valid, valid))
+            factors.append(self.ops.cast(self._masked(value, valid, request.valid), out.dtype))
+        body = self.ops.mul(*factors)
+        if not binders:
+            return body
+        return Reduction(ReduceOp.SUM, frozenset(binders), body, out.dtype)
+
+    def _masked(self, value: Term, valid: Dim, outer: Dim) -> Term:
+        """The value where valid, else 0 (a masked load already is)."""
+        if _is(valid, 1) or (isinstance(value, Load) and value.valid is logical_and(outer, valid)):
+            return value
+        return self._choose(valid, value, zero(value.dtype))
+
+    def _gather(self, eqn: Eqn, form: Gather, request: _Pull) -> _Job:
+        out = eqn.outputs[0].aval
+        values: dict[str, Dim] = {}
+        inside: Dim = 1
+        for m, name, (low, high) in zip(form.index_maps, form.symbols, form.bounds, strict=True):
+            coords, _ = _through(m, request.coords, {})
+            found = self._bind((yield _Pull(eqn.inputs[1], coords, request.valid)))
+            if form.mode is GatherMode.FILL:
+                within = logical_and(less_equal(low, found), less_equal(found, high))
+                inside = logical_and(inside, within)
+            values[name] = minimum(maximum(found, low), high)
+        coords, valid = _through(form.operand, request.coords, values)
+        inside = logical_and(inside, valid)
+        fill = literal(0 if form.fill is None else form.fill, out.dtype)
+        if not volume(eqn.inputs[0].aval.shape):
+            return fill
+        value = yield _Pull(eqn.inputs[0], coords, logical_and(request.valid, inside))
+        return self._choose(inside, value, fill)
+
+
+def _through(
+    m: IndexMap, coords: Sequence[Dim], scalars: Mapping[str, Dim]
+) -> tuple[tuple[Dim, ...], Dim]:
+    """The map's coordinates and validity at `coords` of its domain, with scalar symbols replaced.
+
+    A scalar is clamped to the bounds that the map's expressions rely on.
+    """
+    values: dict[str, Dim] = {f"d{k}": c for k, c in enumerate(coords)}
+    for s in _all_leaves((*m.coords, m.valid)):
+        if s.name in scalars:
+            low, high = bounds(s)
+            value = scalars[s.name]
+            value = value if low is None else maximum(value, low)
+            values[s.name] = value if high is None else minimum(value, high)
+    return tuple(substitute(c, values) for c in m.coords), substitute(m.valid, values)
+
+
+def _all_leaves(dims: Sequence[Dim]) -> list[Expr]:
+    found = {s.key: s for d in dims if isinstance(d, Expr) for s in leaves(d)}
+    return [found[k] for k in sorted(found)]
+
+
+def _buffer(name: str, v: Var) -> Buffer:
+    return Buffer(name, v.aval.shape, v.aval.dtype)
+
+
+def _is(dim: Dim, value: int) -> bool:
+    return isinstance(dim, int) and dim == value
+
+
+def _differ(a: Sequence[Dim], b: Sequence[Dim]) -> bool:
+    return any(x is not y and not (isinstance(x, int) and x == y) for x, y in zip(a, b, strict=True))
+
+
+def _constant(term: Term) -> _Job:
+    return term
+    yield

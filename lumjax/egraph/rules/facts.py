@@ -1,0 +1,104 @@
+"""Facts about e-classes: free axes, dtype, what a literal is. A missing fact is an error, never a guess."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from lumjax import dtype as dt
+from lumjax.kernel.evaluate import literal as value_of
+from lumjax.kernel.term import Lit
+
+# Ap1..ApN: scalar operations; Red: reductions; Leaf: loads and index values without index terms; Index: with.
+SORTS = """
+(sort Axes (Set i64))
+(datatype* (E (Leaf i64) (Index i64 Es) (Const i64)
+  (Ap1 String i64 E) (Ap2 String i64 E E) (Ap3 String i64 E E E) (ApN String i64 Es)
+  (Red String i64 Axes E)) (sort Es (Vec E)))
+(function free (E) Axes :merge (set-intersect old new))
+(function dtype (E) i64 :no-merge)
+(function node (i64) E :no-merge)
+(function extent (i64 i64) E :no-merge)
+(function log2_e (i64) E :no-merge)
+(function ln_2 (i64) E :no-merge)
+(function zero_of (i64) E :no-merge)
+(function one_of (i64) E :no-merge)
+(relation axis (i64)) (relation floating (i64)) (relation integer (i64)) (relation embeds (i64 i64))
+(relation constant (E)) (relation one (E)) (relation zero (E)) (relation negative_zero (E))
+(relation minus_one (E)) (relation always (E)) (relation never (E))
+(relation either (String E i64 E E)) (relation summed (E Axes))
+(ruleset facts) (ruleset algebra) (ruleset core) (ruleset insert)
+"""
+
+_RULES = """
+((= e (Ap1 o d x)) (= f (free x))) ((set (free e) f))
+((= e (Ap2 o d x y)) (= f (free x)) (= g (free y))) ((set (free e) (set-union f g)))
+((= e (Ap3 o d x y z)) (= f (free x)) (= g (free y)) (= h (free z))) ((set (free e) (set-union f (set-union g h))))
+((= e (Red o d j x)) (= f (free x))) ((set (free e) (set-diff f j)))
+((= e (Ap1 o d x))) ((set (dtype e) d))
+((= e (Ap2 o d x y))) ((set (dtype e) d))
+((= e (Ap3 o d x y z))) ((set (dtype e) d))
+((= e (ApN o d x))) ((set (dtype e) d))
+((= e (Red o d j x))) ((set (dtype e) d))
+((= e (Const i))) ((constant e))
+((= e (Red "sum" d j b))) ((summed b j))
+((summed b j) (either "mul" b d x y)) ((summed x j))
+"""
+_COMMUTATIVE = ("add", "mul")
+
+
+def commands() -> str:
+    """The declarations and the facts ruleset."""
+    lines = [SORTS]
+    for n, line in enumerate(_RULES.strip().splitlines()):
+        facts, actions = _halves(line)
+        lines.append(f'(rule {facts} {actions} :ruleset facts :name "fact{n}")')
+    for name in _COMMUTATIVE:
+        actions = f'((either "{name}" e d x y) (either "{name}" e d y x))'
+        lines.append(
+            f'(rule ((= e (Ap2 "{name}" d x y))) {actions} :ruleset facts :name "either-{name}")'
+        )
+    for k, d in enumerate(dt.NUMERIC):
+        lines.append(f"({'floating' if dt.is_floating(d) else 'integer'} {k})")
+        lines += [f"(embeds {k} {n})" for n, e in enumerate(dt.NUMERIC) if embeds(d, e)]
+    return "\n".join(lines)
+
+
+def _halves(line: str) -> tuple[str, str]:
+    depth = 0
+    for k, c in enumerate(line):
+        depth += (c == "(") - (c == ")")
+        if depth == 0:
+            return line[: k + 1], line[k + 1 :].strip()
+    raise AssertionError(line)
+
+
+def embeds(narrow: dt.DType, wide: dt.DType) -> bool:
+    """Whether a cast from `narrow` keeps every value and every later cast's result (ints wrap, floats saturate)."""
+    if dt.is_floating(narrow):
+        return dt.is_floating(wide) and np.can_cast(_stand_in(narrow), _stand_in(wide)) and _fits(narrow, wide)
+    if dt.is_bool(narrow):
+        return dt.is_bool(wide) or dt.is_integer(wide)
+    return dt.is_integer(narrow) and dt.is_integer(wide) and np.can_cast(narrow, wide)
+
+
+def _stand_in(dtype: dt.DType) -> dt.DType:
+    return dt.float32 if dtype == dt.bfloat16 else dtype
+
+
+def _fits(narrow: dt.DType, wide: dt.DType) -> bool:
+    return narrow == wide or wide != dt.bfloat16
+
+
+def literal_facts(lit: Lit) -> Iterator[str]:
+    """The relations that hold of a literal."""
+    value = value_of(lit)
+    if dt.is_bool(lit.dtype):
+        yield "always" if value else "never"
+    elif value == 1:
+        yield "one"
+    elif value == -1 and not dt.is_unsigned(lit.dtype):
+        yield "minus_one"
+    elif value == 0:
+        yield "negative_zero" if dt.is_floating(lit.dtype) and np.signbit(value) else "zero"

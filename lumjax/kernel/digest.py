@@ -1,0 +1,83 @@
+"""Texts and hashes of programs that do not change between processes."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+from lumjax import dtype as dt
+from lumjax.trace.aval import ShapedArray
+from lumjax.trace.core import Eqn, Literal, Var
+from lumjax.trace.dim import Expr
+from lumjax.trace.form import Form, ScalarOp
+
+FORMAT = 1  # of the texts below
+
+
+def digest(text: str) -> str:
+    """The sha256 of a text, as hexadecimal."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def stable_text(value: Any) -> str:
+    """A text of a parameter or form that depends on its contents only, never on addresses or hash order."""
+    match value:
+        case None | bool() | int() | str() | bytes():
+            return repr(value)
+        case float():
+            return value.hex()
+        case Expr():
+            return f"dim({value!s})"
+        case ScalarOp():
+            return f"op({value.name},{value.arity})"
+        case np.dtype():
+            return dt.short_name(value)
+        case ShapedArray():
+            return str(value)
+        case Enum():
+            return f"{type(value).__name__}.{value.name}"
+        case np.ndarray() | np.generic():
+            array = np.asarray(value)
+            return f"array({array.dtype.str},{array.shape},{array.tobytes().hex()})"
+        case tuple() | list():
+            return f"({','.join(map(stable_text, value))})"
+        case frozenset() | set():
+            return f"{{{','.join(sorted(map(stable_text, value)))}}}"
+        case Mapping():
+            items = sorted((str(k), stable_text(v)) for k, v in value.items())
+            return f"{{{','.join(f'{k}:{v}' for k, v in items)}}}"
+        case _ if is_dataclass(value) and not isinstance(value, type):
+            parts = (stable_text(getattr(value, f.name)) for f in fields(value))
+            return f"{type(value).__name__}({','.join(parts)})"
+        case type():
+            return value.__qualname__
+        case complex():
+            return repr(value)
+        case _:
+            raise TypeError(f"no stable text for {type(value).__qualname__}")
+
+
+def region_text(
+    inputs: Sequence[Var], outputs: Sequence[Var], eqns: Sequence[Eqn], forms: Sequence[Form]
+) -> str:
+    """The program with variables numbered in order of appearance."""
+    number: dict[Var, int] = {}
+    for v in (*inputs, *(o for e in eqns for o in e.outputs)):
+        number[v] = len(number)
+    lines = [f"region {FORMAT}", *(str(v.aval.strip_weak()) for v in inputs)]
+    for eqn, form in zip(eqns, forms, strict=True):
+        operands = [
+            stable_text(a.value) if isinstance(a, Literal) else f"v{number[a]}" for a in eqn.inputs
+        ]
+        results = [f"v{number[o]}:{o.aval.strip_weak()}" for o in eqn.outputs]
+        params = stable_text(eqn.params)
+        lines.append(
+            f"{','.join(results)}={eqn.prim.name} {stable_text(form)} {params} {','.join(operands)}"
+        )
+    lines.append("return " + ",".join(f"v{number[o]}" for o in outputs))
+    return "\n".join(lines)

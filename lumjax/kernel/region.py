@@ -1,0 +1,333 @@
+"""Cut a simplified, expanded Jaxpr into regions: the pieces that are searched and lowered on their own.
+
+Equations get levels: an edge into a contraction's costly operand, into or out of an equation that runs alone
+(opaque, effectful, a barrier), goes up one level; every other edge joins equations of one level into one region.
+Edges never go down, so regions depend on each other acyclically. Views and cheap cones that several regions need
+are cloned into each. Repeated regions (layers, optimizer leaves) have equal keys.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from lumjax import dtype as dt
+from lumjax.kernel.digest import digest, region_text
+from lumjax.trace.core import Atom, Effect, Eqn, Jaxpr, Var
+from lumjax.trace.dim import Dim, bounds
+from lumjax.trace.form import (
+    Barrier,
+    Contract,
+    Expand,
+    Form,
+    Iota,
+    Map,
+    Move,
+    Opaque,
+    Reduce,
+)
+
+LIMIT = 256  # equations per region: keeps e-graphs small and lets layers repeat
+_SHARED = 1024  # equations that read one array of at least this many elements belong together
+_CLONES = 24  # equations at most in a cone that is cloned rather than stored
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Region:
+    """Compilable equations in order. `outputs` are used outside; equal `key`s mean equal programs."""
+
+    inputs: tuple[Var, ...]
+    outputs: tuple[Var, ...]
+    eqns: tuple[Eqn, ...]
+    forms: tuple[Form, ...]
+    key: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Alone:
+    """An equation that runs by itself: through its `eval`, or, for a barrier, as a renaming of its operands."""
+
+    eqn: Eqn
+    form: Opaque | Barrier
+
+
+Step: TypeAlias = Region | Alone
+
+
+def estimate(dim: Dim) -> int:
+    """A size for a dim, for weighing only: itself, or the middle of its bounds."""
+    if isinstance(dim, int):
+        return dim
+    low, high = bounds(dim)
+    return max(low, 256) if high is None else (low + high + 1) // 2
+
+
+def volume(shape: Sequence[Dim]) -> int:
+    """The number of elements of a shape, for weighing only."""
+    total = 1
+    for d in shape:
+        total *= estimate(d)
+    return total
+
+
+def _elements(atom: Atom) -> int:
+    return volume(atom.aval.shape)
+
+
+def _bytes(atom: Atom) -> int:
+    return _elements(atom) * atom.aval.dtype.itemsize
+
+
+def classify(eqn: Eqn) -> Form:
+    """The equation's form as far as kernels can express it, else Opaque with the reason."""
+    form = eqn.prim.form(*(a.aval for a in eqn.inputs), **eqn.params)
+    if isinstance(form, (Opaque, Barrier)):
+        return form
+    if eqn.effect is not Effect.NONE:
+        return Opaque(f"{eqn.prim.name} has an effect")
+    for atom in (*eqn.inputs, *eqn.outputs):
+        if atom.aval.dtype.kind == "V" or dt.is_complex(atom.aval.dtype):
+            return Opaque(f"{dt.short_name(atom.aval.dtype)} values are computed by eval")
+    if isinstance(form, Expand) or len(eqn.outputs) != 1:
+        return Opaque(f"{eqn.prim.name} has no single-output form")
+    return form
+
+
+class _Cutter:
+    def __init__(self, jaxpr: Jaxpr, limit: int) -> None:
+        self.jaxpr, self.limit = jaxpr, limit
+        self.eqns = jaxpr.eqns
+        self.forms = [classify(e) for e in self.eqns]
+        self.alone = [isinstance(f, (Opaque, Barrier)) for f in self.forms]
+        self.maker = {v: k for k, e in enumerate(self.eqns) for v in e.outputs}
+        self.users: dict[Var, list[int]] = {}
+        for k, eqn in enumerate(self.eqns):
+            for v in _variables(eqn.inputs):
+                self.users.setdefault(v, []).append(k)
+        self.heavy = self._heavy()
+        self.cone = self._cones()
+        self.level = self._levels()
+        self._sink()
+
+    def _heavy(self) -> list[bool]:
+        """Whether a reduction lies between an equation and the values that exist before its region."""
+        heavy: list[bool] = []
+        for k, eqn in enumerate(self.eqns):
+            above = any(heavy[self.maker[v]] for v in _variables(eqn.inputs) if v in self.maker)
+            own = isinstance(self.forms[k], (Reduce, Contract))
+            heavy.append(not self.alone[k] and (own or above))
+        return heavy
+
+    def _cones(self) -> list[tuple[int, int] | None]:
+        """(equations, bytes read) of the cone of each equation that may be cloned, else None."""
+        cones: list[tuple[int, int] | None] = []
+        for k, eqn in enumerate(self.eqns):
+            size, read = 1, 0
+            for v in _variables(eqn.inputs):
+                below = cones[self.maker[v]] if v in self.maker else None
+                size += below[0] if below else 0
+                read += below[1] if below else _bytes(v)
+            match self.forms[k]:
+                case Iota() | Move(maps=(_,)):
+                    clone = size <= _CLONES
+                case Map():
+                    clone = size <= _CLONES and 4 * read <= _bytes(eqn.outputs[0])
+                case _:
+                    clone = False
+            cones.append((size, read) if clone else None)
+        return cones
+
+    def _steps_up(self, v: Var, k: int) -> int:
+        """How many levels the edge from `v` to equation `k` climbs."""
+        made = self.maker[v]
+        if self.alone[made] or self.alone[k]:
+            return 1
+        eqn = self.eqns[k]
+        if not isinstance(self.forms[k], Contract) or not self.heavy[made]:
+            return 0
+        others = sum(_elements(a) for a in (*eqn.inputs, *eqn.outputs) if a is not v)
+        return int(_elements(v) <= 4 * others)
+
+    def _levels(self) -> list[int]:
+        levels: list[int] = []
+        last_effect = 0
+        for k, eqn in enumerate(self.eqns):
+            level = max(
+                (levels[self.maker[v]] + self._steps_up(v, k) for v in _made(self, eqn)), default=0
+            )
+            if eqn.effect is not Effect.NONE:
+                level = last_effect = max(level, last_effect + 1)
+            levels.append(level)
+        return levels
+
+    def _sink(self) -> None:
+        """Move equations up to their first user's level where that stores no more bytes."""
+        kept = {a for a in self.jaxpr.outputs if isinstance(a, Var)}
+        for k in reversed(range(len(self.eqns))):
+            eqn, form = self.eqns[k], self.forms[k]
+            users = self.users.get(eqn.outputs[0], []) if len(eqn.outputs) == 1 else []
+            if not users or eqn.outputs[0] in kept or not isinstance(form, (Map, Move, Iota)):
+                continue
+            made = sum(_bytes(v) for v in _made(self, eqn))
+            target = min(self.level[u] - self._steps_up(eqn.outputs[0], u) for u in users)
+            if made <= _bytes(eqn.outputs[0]) and target > self.level[k]:
+                self.level[k] = target
+
+    def components(self) -> list[list[int]]:
+        """The compilable equations by region, each in program order."""
+        parent = list(range(len(self.eqns)))
+
+        def find(k: int) -> int:
+            while parent[k] != k:
+                parent[k] = parent[parent[k]]
+                k = parent[k]
+            return k
+
+        readers: dict[tuple[Var, int], int] = {}
+        for k, eqn in enumerate(self.eqns):
+            if self.alone[k]:
+                continue
+            for v in _variables(eqn.inputs):
+                made = self.maker.get(v)
+                if made is not None and self.level[made] == self.level[k] and not self.alone[made]:
+                    parent[find(made)] = find(k)
+                elif _elements(v) >= _SHARED and not isinstance(self.forms[k], Contract):
+                    first = readers.setdefault((v, self.level[k]), k)
+                    parent[find(first)] = find(k)
+        groups: dict[int, list[int]] = {}
+        for k in range(len(self.eqns)):
+            if not self.alone[k]:
+                groups.setdefault(find(k), []).append(k)
+        return [part for group in groups.values() for part in self._split(group)]
+
+    def _split(self, group: list[int]) -> list[list[int]]:
+        """Pieces of at most `limit` equations, cut where the fewest bytes are alive."""
+        if len(group) <= self.limit:
+            return [group]
+        position = {k: p for p, k in enumerate(group)}
+        alive = [0] * (len(group) + 1)  # difference array: bytes alive just before each position
+        for p, k in enumerate(group):
+            (out,) = self.eqns[k].outputs
+            ends = [position.get(u, len(group) - 1) for u in self.users.get(out, [])]
+            if ends and self.cone[k] is None:
+                alive[p + 1] += _bytes(out)
+                alive[min(max(ends) + 1, len(group))] -= _bytes(out)
+        for p in range(1, len(alive)):
+            alive[p] += alive[p - 1]
+        window = range(self.limit // 2, self.limit + 1)
+        at = min(window, key=lambda p: (alive[p], -p))
+        return [group[:at], *self._split(group[at:])]
+
+    def run(self) -> tuple[Step, ...]:
+        """Regions and single equations, in an order in which every value exists before it is used."""
+        parts = [p for p in self.components() if not self._all_cloned(p)]
+        parts += [[k] for k in range(len(self.eqns)) if self.alone[k]]
+        where = {k: n for n, part in enumerate(parts) for k in part}
+        cloned = [self._with_clones(part) for part in parts]
+        needs: list[set[int]] = []
+        needed: set[Var] = {a for a in self.jaxpr.outputs if isinstance(a, Var)}
+        previous_effect: int | None = None
+        for n, part in enumerate(cloned):
+            own = set(part)
+            needs.append(set())
+            for k in part:
+                for v in _made(self, self.eqns[k]):
+                    if self.maker[v] not in own:
+                        needs[n].add(where[self.maker[v]])
+                        needed.add(v)
+                if self.eqns[k].effect is not Effect.NONE:
+                    if previous_effect is not None:
+                        needs[n].add(previous_effect)
+                    previous_effect = n
+        order = _topological(needs, [part[-1] for part in parts])
+        return tuple(self._step(cloned[n], set(parts[n]), needed) for n in order)
+
+    def _all_cloned(self, part: list[int]) -> bool:
+        """Whether every equation of the part is a cheap cone that its users clone, and no output."""
+        kept = {a for a in self.jaxpr.outputs if isinstance(a, Var)}
+        if any(self.cone[k] is None or self.eqns[k].outputs[0] in kept for k in part):
+            return False
+        own = set(part)
+        return all(not self.alone[u] for k in part for u in self._outside_users(k, own))
+
+    def _outside_users(self, k: int, own: set[int]) -> Iterator[int]:
+        return (u for u in self.users.get(self.eqns[k].outputs[0], []) if u not in own)
+
+    def _with_clones(self, part: list[int]) -> list[int]:
+        """The part's equations and the clonable ones that they need, in program order."""
+        if self.alone[part[0]]:
+            return part
+        found = set(part)
+        stack = list(part)
+        while stack:
+            for v in _made(self, self.eqns[stack.pop()]):
+                made = self.maker[v]
+                if made not in found and self.cone[made] is not None:
+                    found.add(made)
+                    stack.append(made)
+        return sorted(found)
+
+    def _step(self, part: list[int], own: set[int], needed: set[Var]) -> Step:
+        form = self.forms[part[0]]
+        if isinstance(form, (Opaque, Barrier)):
+            return Alone(self.eqns[part[0]], form)
+        fresh: dict[Var, Var] = {}  # clones get variables of their own
+        eqns: list[Eqn] = []
+        for k in part:
+            eqn = self.eqns[k]
+            inputs = tuple(fresh.get(a, a) if isinstance(a, Var) else a for a in eqn.inputs)
+            outputs = eqn.outputs
+            if k not in own:
+                outputs = (fresh.setdefault(eqn.outputs[0], Var(eqn.outputs[0].aval)),)
+            eqns.append(replace(eqn, inputs=inputs, outputs=outputs))
+        return make_region(eqns, [self.forms[k] for k in part], needed)
+
+
+def make_region(eqns: Sequence[Eqn], forms: Sequence[Form], needed: set[Var]) -> Region:
+    """A region of these equations; its outputs are their outputs that are in `needed`."""
+    made = {v for e in eqns for v in e.outputs}
+    inputs = dict.fromkeys(v for e in eqns for v in _variables(e.inputs) if v not in made)
+    outputs = [v for e in eqns for v in e.outputs if v in needed]
+    key = digest(region_text(tuple(inputs), outputs, eqns, forms))
+    return Region(tuple(inputs), tuple(outputs), tuple(eqns), tuple(forms), key)
+
+
+def _variables(atoms: Sequence[Atom]) -> Iterator[Var]:
+    return (a for a in atoms if isinstance(a, Var))
+
+
+def _made(cutter: _Cutter, eqn: Eqn) -> Iterator[Var]:
+    return (v for v in _variables(eqn.inputs) if v in cutter.maker)
+
+
+def _topological(needs: list[set[int]], priority: list[int]) -> list[int]:
+    """An order in which needs come first, nearest to program order."""
+    waiting = [len(n) for n in needs]
+    users: list[list[int]] = [[] for _ in needs]
+    for n, wanted in enumerate(needs):
+        for w in wanted:
+            users[w].append(n)
+    ready = [(priority[n], n) for n, w in enumerate(waiting) if w == 0]
+    heapq.heapify(ready)
+    order: list[int] = []
+    while ready:
+        _, n = heapq.heappop(ready)
+        order.append(n)
+        for u in users[n]:
+            waiting[u] -= 1
+            if waiting[u] == 0:
+                heapq.heappush(ready, (priority[u], u))
+    if len(order) != len(needs):
+        raise AssertionError("regions depend on each other in a circle")
+    return order
+
+
+def cut(jaxpr: Jaxpr, limit: int = LIMIT) -> tuple[Step, ...]:
+    """The steps of a program, in the order in which they run.
+
+    `jaxpr` must be simplified and expanded (no `Expand` forms left that matter: one that is, runs through eval).
+    Values that no step needs are dropped; jaxpr outputs that are inputs or literals are the caller's business.
+    """
+    return _Cutter(jaxpr, limit).run()
