@@ -1,4 +1,4 @@
-"""Forward mode: carry (primal, tangent) through every operation; a tangent of None is a symbolic zero."""
+"""Forward mode: carry (primal, tangent) through every operation; None is a symbolic zero."""
 
 from __future__ import annotations
 
@@ -43,15 +43,17 @@ class JVPTracer(Tracer):
         self.tangent = tangent
 
     def concrete(self) -> Any | None:
-        """The primal's ndarray, so that Python control flow sees values under eager differentiation."""
+        """The primal's ndarray: Python control flow sees values under eager differentiation."""
         primal = self.primal
         if type(primal) is Array:
             return primal.data
-        return primal.concrete() if isinstance(primal, Tracer) else np.asarray(primal, self.aval.dtype)
+        if isinstance(primal, Tracer):
+            return primal.concrete()
+        return np.asarray(primal, self.aval.dtype)
 
 
 class JVPTrace(Trace):
-    """Applies jvp rules under the parent trace; an operation without tangents passes straight through."""
+    """Applies jvp rules under the parent trace; operations without tangents pass through."""
 
     def __init__(self) -> None:
         self.parent: Trace = current()
@@ -88,9 +90,11 @@ class JVPTrace(Trace):
 def jvp_flat(
     f: Callable[..., Sequence[Value]], primals: Sequence[Value], tangents: Sequence[Value | None]
 ) -> tuple[list[Value], list[Value | None], JVPTrace]:
-    """Run `f`, flat in and out, on primals with tangents: outs, their tangents, and the trace that has ended."""
+    """Run `f`, flat in and out: outs, their tangents, and the trace, which has ended."""
     trace = JVPTrace()
-    args = [p if t is None else JVPTracer(trace, p, t) for p, t in zip(primals, tangents, strict=True)]
+    args = [
+        p if t is None else JVPTracer(trace, p, t) for p, t in zip(primals, tangents, strict=True)
+    ]
     with using(trace):
         pairs = [trace.split(o) for o in f(*args)]
     return [as_output(o) for o, _ in pairs], [t for _, t in pairs], trace
@@ -100,7 +104,7 @@ def jvp_flat(
 
 
 class FlatFunction:
-    """A function of pytrees as a function of leaves. Remembers the structure of its last output, and its aux."""
+    """A function of pytrees as a function of leaves. Remembers its output's structure, and aux."""
 
     def __init__(
         self, operation: str, run: Callable[[Sequence[Value]], Any], has_aux: bool = False
@@ -182,7 +186,7 @@ def zeros(aval: ShapedArray) -> Value:
 
 
 def check_tangent(operation: str, word: str, primal: ShapedArray, tangent: Value) -> Value | None:
-    """A tangent or cotangent given by the user, checked against its primal; None for a float0 one."""
+    """A (co)tangent given by the user, checked against its primal; None for a float0 one."""
     expected = primal.tangent()
     if not is_array(tangent):
         raise ArgumentTypeError(
@@ -193,7 +197,8 @@ def check_tangent(operation: str, word: str, primal: ShapedArray, tangent: Value
         )
     found = aval_of(tangent)
     if not same_shape(found.shape, expected.shape) or found.dtype != expected.dtype:
-        remedy = "pass numpy.zeros(shape, dtype=float0)" if expected.dtype == dt.float0 else "convert it"
+        inert = expected.dtype == dt.float0
+        remedy = "pass numpy.zeros(shape, dtype=float0)" if inert else "convert it"
         raise GradientError(
             operation=operation,
             required=f"a {word} {expected} for a primal {primal}",
@@ -225,12 +230,13 @@ def jvp(fun: Callable[..., Any], primals: Any, tangents: Any, has_aux: bool = Fa
     Args:
         fun: a function of arrays or pytrees of arrays.
         primals: a tuple or list of its positional arguments.
-        tangents: a tuple or list of the same structure, shapes and dtypes; an integer or bool argument takes a
-            zero of dtype float0.
+        tangents: a tuple or list of the same structure, shapes and dtypes; an integer or bool
+            argument takes a zero of dtype float0.
         has_aux: whether `fun` returns a pair (output, aux) whose second part is not differentiated.
 
     Returns:
-        (output, output tangent), or (output, output tangent, aux). Tangents have the output's structure.
+        (output, output tangent), or (output, output tangent, aux). Tangents have the output's
+        structure.
 
     Raises:
         TreeError: primals and tangents of different structure.
@@ -280,14 +286,15 @@ stop_gradient_p = Primitive(
     eval=lambda x: (x,),
     form=lambda x: Move((identity(x.shape),)),
     jvp=_stop_jvp,
-    transpose=lambda cts, _inputs: cts,  # met only where a custom rule stops a tangent: the identity
+    # Met only where a custom rule stops a tangent, which stays what it is.
+    transpose=lambda cts, _inputs: cts,
     batch=lambda _axis, args, dims: (stop_gradient_p.bind(*args), dims),
     samples=(Sample((ShapedArray((3, 2), dt.float32),), {}),),
 )
 
 
 def stop_gradient(x: Any) -> Any:
-    """`x` itself, as a constant to every derivative. Any pytree; leaves that are not inexact pass through.
+    """`x`, a pytree, as a constant to every derivative; leaves that are not inexact pass through.
 
     >>> import lumjax
     >>> float(lumjax.grad(lambda x: x * lumjax.lax.stop_gradient(x))(3.0))

@@ -8,7 +8,7 @@ from typing import Any
 from lumjax import dtype as dt
 from lumjax import tree
 from lumjax.errors import GradientError
-from lumjax.grad.forward import FlatFunction, check_callable, describe, jvp_flat, zeros
+from lumjax.grad.forward import FlatFunction, check_callable, jvp_flat, zeros
 from lumjax.grad.reverse import (
     check_argnums,
     linearize_flat,
@@ -18,7 +18,7 @@ from lumjax.grad.reverse import (
 )
 from lumjax.ops.compare import eq
 from lumjax.ops.elementwise import add, asvalue, cast
-from lumjax.ops.view import broadcasted_iota, moveaxis, reshape, slice
+from lumjax.ops.view import broadcasted_iota, reshape, slice
 from lumjax.trace.aval import ShapedArray
 from lumjax.trace.batch import vmap
 from lumjax.trace.core import Value, aval_of
@@ -29,17 +29,19 @@ _Argnums = int | Sequence[int]
 def jacfwd(
     fun: Callable[..., Any], argnums: _Argnums = 0, has_aux: bool = False, holomorphic: bool = False
 ) -> Callable[..., Any]:
-    """A function that returns the Jacobian of `fun`, column by column in forward mode: best for few inputs.
+    """A function that returns the Jacobian of `fun`, column by column in forward mode: best for few
+    inputs.
 
     Args:
         fun: a function of arrays or pytrees of arrays.
         argnums: which positional arguments to differentiate; a sequence gives a tuple per output.
-        has_aux: whether `fun` returns a pair (output, aux); then so does the result, as (Jacobian, aux).
+        has_aux: whether `fun` returns a pair (output, aux); then so does the result, as (Jacobian,
+            aux).
         holomorphic: promise that `fun` is holomorphic; inputs and outputs are complex.
 
     Returns:
-        A function whose output has `fun`'s output structure; each leaf is a tree like the differentiated argument, of
-        arrays of shape (*output shape, *input shape).
+        A function whose output has `fun`'s output structure; each leaf is a tree like the
+        differentiated argument, of arrays of shape (*output shape, *input shape).
 
     Raises:
         GradientError: an input or output that isn't a real float (complex, with holomorphic).
@@ -56,20 +58,20 @@ def jacfwd(
         f, values, in_tree = _flatten("jacfwd", fun, args, kwargs, positions, has_aux)
         in_avals = [aval_of(v) for v in values]
         _check_dtypes("jacfwd", "inputs", in_avals, holomorphic)
+        out_avals: list[ShapedArray] = []
         aux: Any = None
 
-        def push(*tangents: Value) -> tuple[list[Value], list[Value]]:
-            nonlocal aux
+        def push(*tangents: Value) -> list[Value]:
+            nonlocal aux, out_avals
             outs, out_tangents, trace = jvp_flat(f, values, tangents)
             aux = f.settled_aux(trace)
-            pairs = zip(outs, out_tangents, strict=True)
-            return outs, [zeros(aval_of(o).tangent()) if t is None else t for o, t in pairs]
+            out_avals = [aval_of(o) for o in outs]
+            _check_dtypes("jacfwd", "outputs", out_avals, holomorphic)
+            pairs = zip(out_avals, out_tangents, strict=True)
+            return [zeros(a.tangent()) if t is None else t for a, t in pairs]
 
-        basis = _standard_basis(in_avals)
-        outs, columns = vmap(push, out_axes=(None, -1))(*basis)
-        out_avals = [aval_of(o) for o in outs]
-        _check_dtypes("jacfwd", "outputs", out_avals, holomorphic)
-        rows = [_split(c, -1, a.shape, in_avals) for c, a in zip(columns, out_avals, strict=True)]
+        columns = vmap(push, out_axes=-1)(*_standard_basis(in_avals))
+        rows = [_split(c, a.ndim, in_avals) for c, a in zip(columns, out_avals, strict=True)]
         found = [_argument_tree(in_tree, r, argnums) for r in rows]
         result = tree.unflatten(f.out_tree, found)
         return (result, aux) if has_aux else result
@@ -84,10 +86,11 @@ def jacrev(
     holomorphic: bool = False,
     allow_int: bool = False,
 ) -> Callable[..., Any]:
-    """A function that returns the Jacobian of `fun`, row by row in reverse mode: best for few outputs.
+    """A function that returns the Jacobian of `fun`, row by row in reverse mode: best for few
+    outputs.
 
-    Arguments, results and errors are those of `jacfwd`. With `allow_int`, integer arguments are accepted and their
-    Jacobian is a zero of dtype float0.
+    Arguments, results and errors are those of `jacfwd`. With `allow_int`, integer arguments are
+    accepted and their Jacobian is a zero of dtype float0.
 
     >>> import lumjax
     >>> import lumjax.numpy as jnp
@@ -106,7 +109,7 @@ def jacrev(
         out_avals = [aval_of(o) for o in outs]
         _check_dtypes("jacrev", "outputs", out_avals, holomorphic)
         rows = vmap(lambda *cts: linear.pull(consts, cts))(*_standard_basis(out_avals))
-        columns = [_split(r, 0, a.shape, out_avals) for r, a in zip(rows, in_avals, strict=True)]
+        columns = [_split(r, 0, out_avals) for r in rows]
         found = [_argument_tree(in_tree, list(row), argnums) for row in zip(*columns, strict=True)]
         result = tree.unflatten(f.out_tree, found)
         return (result, f.settled_aux(trace)) if has_aux else result
@@ -138,7 +141,7 @@ def _flatten(
     positions: Sequence[int],
     has_aux: bool,
 ) -> tuple[FlatFunction, list[Value], tree.PyTreeDef]:
-    """`fun` as a function of the leaves of the chosen arguments, those leaves, and their structure."""
+    """`fun` as a function of leaves of the chosen arguments, those leaves, their structure."""
     flat, treedef = tree.flatten(pick_arguments(operation, args, positions))
 
     def run(leaves: Sequence[Value]) -> Any:
@@ -174,7 +177,9 @@ def _check_dtypes(
 
 
 def _standard_basis(avals: Sequence[ShapedArray]) -> list[Value]:
-    """Per aval an array (total size, *shape): row k has a one at the k-th element of all avals, in order."""
+    """Per aval an array (total size, *shape): row k has a one at the k-th element of all avals, in
+    order.
+    """
     sizes = [a.size for a in avals]
     total = sum(sizes)
     basis: list[Value] = []
@@ -188,19 +193,19 @@ def _standard_basis(avals: Sequence[ShapedArray]) -> list[Value]:
     return basis
 
 
-def _split(
-    x: Value, axis: int, shape: Sequence[Any], avals: Sequence[ShapedArray]
-) -> list[Value]:
-    """`x` of shape `shape` plus the basis's axis, cut into one array (*, *aval.shape) or (*aval.shape, *) per aval."""
-    first = axis == 0
-    if first:
-        full = aval_of(x).shape
-        pieces = []
-        start = 0
-        for a in avals:
-            stop = start + a.size
-            piece = slice(x, (start, *(0,) * len(shape)), (stop, *full[1:]))
-            pieces.append(reshape(piece, (*a.shape, *shape)))
-            start = stop
-        return pieces
-    return []
+def _split(x: Value, axis: int, avals: Sequence[ShapedArray]) -> list[Value]:
+    """`x` cut along `axis`, the basis's, into one array (*before, *aval.shape, *after) per aval."""
+    shape = aval_of(x).shape
+    before, after = shape[:axis], shape[axis + 1 :]
+    pieces: list[Value] = []
+    start = 0
+    for aval in avals:
+        stop = start + aval.size
+        if aval_of(x).dtype == dt.float0:
+            pieces.append(zeros(aval_of(x).with_shape((*before, *aval.shape, *after))))
+        else:
+            lead, rest = (0,) * len(before), (0,) * len(after)
+            piece = slice(x, (*lead, start, *rest), (*before, stop, *after))
+            pieces.append(reshape(piece, (*before, *aval.shape, *after)))
+        start = stop
+    return pieces

@@ -1,19 +1,130 @@
-"""linear_transpose: the transpose of a function that is linear to begin with."""
+"""Functions that return linear functions: linearize, vjp, linear_transpose."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
-
 
 from lumjax import dtype as dt
 from lumjax import tree
 from lumjax.errors import ArgumentTypeError, GradientError, MissingRuleError
-from lumjax.grad.forward import FlatFunction, as_output, check_callable, describe
-from lumjax.grad.reverse import LinearMap, Pullback
+from lumjax.grad.forward import (
+    FlatFunction,
+    as_output,
+    check_callable,
+    check_same_tree,
+    check_tangent,
+)
+from lumjax.grad.reverse import LinearMap, linearize_flat
+from lumjax.ops.elementwise import asvalue
 from lumjax.trace.aval import ShapedArray
 from lumjax.trace.core import Value, aval_of
 from lumjax.trace.stage import stage
+
+
+def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
+    """The output of `fun` at `primals`, and its derivative there as a function of tangents.
+
+    Args:
+        fun: a function of arrays or pytrees of arrays.
+        primals: its positional arguments.
+        has_aux: whether `fun` returns a pair (output, aux) whose second part is not differentiated.
+
+    Returns:
+        (output, f_jvp), or (output, f_jvp, aux). `f_jvp` takes one tangent per argument and does
+        not run `fun` again.
+
+    >>> import lumjax
+    >>> y, f_jvp = lumjax.linearize(lambda x: x * x, 3.0)
+    >>> float(y), float(f_jvp(1.0))
+    (9.0, 6.0)
+    """
+    check_callable("linearize", fun)
+    outs, linear, consts, f, forward, treedef = _linearize("linearize", fun, primals, has_aux)
+    derivative = tree.Partial(_Derivative(linear, treedef, f.out_tree), consts)
+    result = tree.unflatten(f.out_tree, outs), derivative
+    return (*result, f.settled_aux(forward)) if has_aux else result
+
+
+def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
+    """The output of `fun` at `primals`, and a function from output cotangents to argument
+    cotangents.
+
+    Args:
+        fun: a function of arrays or pytrees of arrays.
+        primals: its positional arguments.
+        has_aux: whether `fun` returns a pair (output, aux) whose second part is not differentiated.
+
+    Returns:
+        (output, f_vjp), or (output, f_vjp, aux). `f_vjp(ct)` takes a cotangent of the output's
+        structure, shapes and dtypes (float0 for integers), and returns a tuple with one cotangent
+        per argument.
+
+    >>> import lumjax
+    >>> y, f_vjp = lumjax.vjp(lambda x, y: x * y, 3.0, 4.0)
+    >>> [float(ct) for ct in f_vjp(1.0)]
+    [4.0, 3.0]
+    """
+    check_callable("vjp", fun)
+    outs, linear, consts, f, forward, treedef = _linearize("vjp", fun, primals, has_aux)
+    pullback = tree.Partial(_Pullback(linear, treedef, f.out_tree), consts)
+    result = tree.unflatten(f.out_tree, outs), pullback
+    return (*result, f.settled_aux(forward)) if has_aux else result
+
+
+def _linearize(operation: str, fun: Callable[..., Any], primals: Any, has_aux: bool) -> Any:
+    flat, treedef = tree.flatten(primals)
+    f = FlatFunction(operation, lambda leaves: fun(*tree.unflatten(treedef, leaves)), has_aux)
+    outs, linear, consts, forward = linearize_flat(f, [asvalue(x, operation) for x in flat])
+    return outs, linear, consts, f, forward, treedef
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Derivative:
+    """What `linearize` returns: residuals and tangents to output tangents."""
+
+    linear: LinearMap
+    in_tree: tree.PyTreeDef
+    out_tree: tree.PyTreeDef
+
+    def __call__(self, consts: Sequence[Value], *tangents: Any) -> Any:
+        """The output's tangent."""
+        word = "tangent"
+        leaves = _leaves_like("the derivative from linearize", word, self.in_tree, tangents)
+        given = [
+            check_tangent("the derivative from linearize", word, a, t)
+            for a, t in zip(self.linear.in_avals, leaves, strict=True)
+        ]
+        return tree.unflatten(self.out_tree, self.linear.apply(consts, given))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Pullback:
+    """What `vjp` returns: residuals and an output cotangent to argument cotangents."""
+
+    linear: LinearMap
+    in_tree: tree.PyTreeDef
+    out_tree: tree.PyTreeDef
+
+    def __call__(self, consts: Sequence[Value], ct: Any) -> Any:
+        """The arguments' cotangents."""
+        leaves = _leaves_like("the pullback from vjp", "cotangent", self.out_tree, ct)
+        cts = [
+            check_tangent("the pullback from vjp", "cotangent", a, c)
+            for a, c in zip(self.linear.out_avals, leaves, strict=True)
+        ]
+        return tree.unflatten(self.in_tree, self.linear.pull(consts, cts))
+
+
+def _leaves_like(operation: str, word: str, treedef: tree.PyTreeDef, value: Any) -> list[Any]:
+    """The leaves of `value`, which must have the given structure."""
+    leaves, found = tree.flatten(value)
+    if found != treedef:
+        check_same_tree(
+            operation, f"a {word}", tree.unflatten(treedef, range(treedef.num_leaves)), value
+        )
+    return leaves
 
 
 def linear_transpose(fun: Callable[..., Any], *primals: Any) -> Callable[..., Any]:
@@ -21,7 +132,8 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any) -> Callable[..., An
 
     Args:
         fun: a function that is linear in all its arguments.
-        primals: its arguments, or anything with `shape` and `dtype` in their place; values are not used.
+        primals: its arguments, or anything with `shape` and `dtype` in their place; values are not
+            used.
 
     Returns:
         A function from a cotangent of `fun`'s output to a tuple with one cotangent per argument.
@@ -41,7 +153,7 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any) -> Callable[..., An
     jaxpr = staged.jaxpr
     linear = LinearMap(jaxpr, avals, jaxpr.out_avals, (True,) * len(jaxpr.outputs))
     _check_linear(linear, staged.consts)
-    return tree.Partial(Pullback(linear, in_tree, f.out_tree), staged.consts)
+    return tree.Partial(_Pullback(linear, in_tree, f.out_tree), staged.consts)
 
 
 def _abstract(x: Any) -> ShapedArray:
@@ -74,6 +186,6 @@ def _check_linear(linear: LinearMap, consts: tuple[Value, ...]) -> None:
         raise GradientError(
             operation="linear_transpose",
             required="a function that is linear in all its arguments",
-            got=f"{describe(error.operation)} applied to values that depend on them",
+            got=f"{error.operation} applied to values that depend on them",
             fix="linearize it first: linearize(fun, *primals)[1] is linear",
         ) from error

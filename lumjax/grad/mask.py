@@ -1,12 +1,13 @@
 """Masks on cotangents: how they travel backwards, and where they make a product exactly zero.
 
-A cotangent that leaves `select` carries the predicate. Where its mask is False the cotangent is zero whatever it is multiplied
-with, so a residual that is infinite there does no harm; at second order the `select` that does this is itself masked. A mask is
-computed when it is first needed: at a product with a residual that may not be finite.
+A cotangent that leaves `select` carries the predicate. Where its mask is False the cotangent is
+zero whatever it is multiplied with, so a residual that is infinite there does no harm; at second
+order the `select` that does this is itself masked. A mask is computed when it is first needed: at a
+product with a residual that may not be finite.
 
-How a mask passes an operation follows from the operation's form: `Map` keeps it; `Move`, sums and `Gather` transpose it (counted as
-integers, then != 0); `Contract` takes `any` over the axes that the operand lacks; other forms lose it, and with it only the
-protection.
+How a mask passes an operation follows from the operation's form: `Map` keeps it; `Move`, sums and
+`Gather` transpose it (counted as integers, then != 0); `Contract` takes `any` over the axes that
+the operand lacks; other forms lose it, and with it only the protection.
 """
 
 from __future__ import annotations
@@ -48,8 +49,9 @@ class Mask:
         return self._value
 
 
-
 def either(a: Mask, b: Mask) -> Mask:
+    """The mask of a sum of cotangents."""
+
     def make() -> Value | None:
         x, y = a.get(), b.get()
         return None if x is None or y is None else or_(x, y)
@@ -73,7 +75,7 @@ def select_masks(which: Value, mask: Mask | None) -> tuple[Mask | None, ...]:
 def masked_transpose(
     eqn: Eqn, rule: Callable[..., Any], cts: Sequence[Value | None], inputs: list[Any], mask: Mask
 ) -> tuple[Sequence[Value | None], Sequence[Mask | None]]:
-    """Transpose an equation whose one output has a masked cotangent: cotangents and masks of the inputs.
+    """The cotangents and masks of the inputs of an equation whose output's cotangent is masked.
 
     In a product with a residual that may be infinite, the mask makes the result exactly zero.
     """
@@ -87,9 +89,13 @@ def masked_transpose(
         return found, (None,) * len(inputs) if live is None else _flow(eqn, rule, inputs, mask)
     in_masks: list[Mask | None] = [mask] * len(inputs)
     if isinstance(form, Contract):
-        sides = [_touched(live, form, side, eqn.inputs[k].aval) for k, side in enumerate((form.lhs, form.rhs))]
+        sides = [
+            _touched(live, form, side, eqn.inputs[k].aval)
+            for k, side in enumerate((form.lhs, form.rhs))
+        ]
         inputs = [
-            x if isinstance(x, Linear) else _cleared(side, x) for x, side in zip(inputs, sides, strict=True)
+            x if isinstance(x, Linear) else _cleared(side, x)
+            for x, side in zip(inputs, sides, strict=True)
         ]
         in_masks = [_known(side) for side in sides]
     found = rule(cts, inputs, **eqn.params)
@@ -114,7 +120,9 @@ def _cleared(mask: Value, value: Value) -> Value:
 
 
 def _is_harmless(x: Any) -> bool:
-    """Whether zero times `x` is certainly zero: linear operands, integers, and finite scalars, repeated or not."""
+    """Whether zero times `x` is certainly zero: linear operands, integers, and finite scalars,
+    repeated or not.
+    """
     if isinstance(x, Linear) or not dt.is_inexact(aval_of(x).dtype):
         return True
     if not isinstance(x, Array) or any(x.data.strides) or not x.data.size:
@@ -122,7 +130,9 @@ def _is_harmless(x: Any) -> bool:
     return bool(np.isfinite(x.data[(0,) * x.ndim]))
 
 
-def _flow(eqn: Eqn, rule: Callable[..., Any], inputs: Sequence[Any], mask: Mask) -> list[Mask | None]:
+def _flow(
+    eqn: Eqn, rule: Callable[..., Any], inputs: Sequence[Any], mask: Mask
+) -> list[Mask | None]:
     """The masks of the inputs of an equation that multiplies with nothing that may be infinite."""
     moved: list[Sequence[Value | None]] = []
 
@@ -133,7 +143,8 @@ def _flow(eqn: Eqn, rule: Callable[..., Any], inputs: Sequence[Any], mask: Mask)
                 return [live] * len(inputs)
             case Move() | Reduce(op=ReduceOp.SUM) | Gather():
                 counting = [
-                    Linear(x.aval.with_dtype(dt.int32)) if isinstance(x, Linear) else x for x in inputs
+                    Linear(x.aval.with_dtype(dt.int32)) if isinstance(x, Linear) else x
+                    for x in inputs
                 ]
                 counts = rule([cast(live, dt.int32)], counting, **eqn.params)
                 return [None if n is None else ne(n, zeros(aval_of(n))) for n in counts]

@@ -1,22 +1,25 @@
-"""Reverse mode: `jvp` with the tangents staged (linearize), then that linear jaxpr run backwards (transpose).
+"""Reverse mode: `jvp` with the tangents staged, then that linear jaxpr run backwards.
 
 Interfaces for records that carry jaxprs (`control/`):
 
-`linearize=` of a record, called by `LinearTrace` when an operand of the primitive depends on a tangent:
+`linearize=` of a record, called by `LinearTrace` when an operand of the primitive depends on a
+tangent:
 
     linearize(trace: LinearTrace, args, **params) -> outs
 
-runs with `trace.parent` as the current trace. `trace.is_linear(args[k])` tells which operands depend on a tangent; such a
-tracer may only be given to `trace.record(prim, args, params) -> tuple of linear tracers`, which appends one equation that is
-linear in its tracers jointly. Everything else is bound as usual, so known outputs and residuals are computed there and then (by a
-`call` of the known part, say). `outs` holds known values and tracers returned by `record`. Without the rule the equation is
-recorded as it stands and all its outputs are linear.
+runs with `trace.parent` as the current trace. `trace.is_linear(args[k])` tells which operands
+depend on a tangent; such a tracer may only be given to `trace.record(prim, args, params) -> tuple
+of linear tracers`, which appends one equation that is linear in its tracers jointly. Everything
+else is bound as usual, so known outputs and residuals are computed there and then (by a `call` of
+the known part, say). `outs` holds known values and tracers returned by `record`. Without the rule
+the equation is recorded as it stands and all its outputs are linear.
 
-`transpose=` of a record is `(cts, inputs, **params) -> cts of the inputs` as for any primitive. Wrapped in `MaskAware(rule)`, the
-rule gets and returns `Cotangent(value, mask)` objects (None is zero) in place of plain values; a plain rule loses the masks.
+`transpose=` of a record is `(cts, inputs, **params) -> cts of the inputs` as for any primitive.
+Wrapped in `MaskAware(rule)`, the rule gets and returns `Cotangent(value, mask)` objects (None is
+zero) in place of plain values; a plain rule loses the masks.
 
-Tools for both: `backward(jaxpr, inputs, cts)` below; `grad/nested.py` has `jvp_jaxpr`, `split_jaxpr` (known and linear part of a
-jaxpr) and `transpose_call`.
+Tools for both: `backward(jaxpr, inputs, cts)` below; `grad/nested.py` has `jvp_jaxpr`,
+`split_jaxpr` (known and linear part of a jaxpr) and `transpose_call`.
 """
 
 from __future__ import annotations
@@ -24,6 +27,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from lumjax import dtype as dt
 from lumjax import tree
@@ -33,8 +38,6 @@ from lumjax.grad.forward import (
     FlatFunction,
     JVPTrace,
     check_callable,
-    check_same_tree,
-    check_tangent,
     describe,
     jvp_flat,
     zeros,
@@ -65,7 +68,7 @@ from lumjax.trace.stage import StageTrace, StageTracer
 
 
 class LinearTrace(StageTrace):
-    """Stages what depends on a tangent and sends the rest to the parent trace, whose values become residuals."""
+    """Stages what depends on a tangent; the rest goes to the parent trace and gives residuals."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -147,7 +150,7 @@ def _finished(aval: ShapedArray, ct: Cotangent | None) -> Value:
 def linearize_flat(
     f: Callable[..., Sequence[Value]], primals: Sequence[Value]
 ) -> tuple[list[Value], LinearMap, tuple[Value, ...], JVPTrace]:
-    """Run `f`, flat in and out: its outputs, its derivative, the residuals, and the jvp trace that has ended."""
+    """Run `f`, flat in and out: outputs, derivative, residuals, and the jvp trace, now ended."""
     trace = LinearTrace()
     avals = tuple([aval_of(p) for p in primals])
     tangents = [trace.new_input(a.tangent()) if dt.is_inexact(a.dtype) else None for a in avals]
@@ -194,8 +197,9 @@ def backward(
 ) -> list[Cotangent | None]:
     """Transpose a jaxpr that is linear in the inputs given as `Linear`, in the current trace.
 
-    `inputs[k]` is a value or `Linear(aval)`; `cts` has one entry per output. Equations that depend on no linear
-    input are evaluated. Returns one entry per input: None where the input isn't linear or the cotangent is zero.
+    `inputs[k]` is a value or `Linear(aval)`; `cts` has one entry per output. Equations that depend
+    on no linear input are evaluated. Returns one entry per input: None where the input isn't linear
+    or the cotangent is zero.
     """
     env: dict[Var, Value] = {}
     linear: set[Any] = set()
@@ -222,7 +226,7 @@ def _read(atom: Atom, env: dict[Var, Value]) -> Any:
 
 
 def _evaluate_known(jaxpr: Jaxpr, env: dict[Var, Value], linear: set[Any]) -> list[Eqn]:
-    """Evaluate the equations without linear inputs into `env`; the rest, with their outputs added to `linear`."""
+    """Evaluate equations without linear inputs into `env`; the rest, outputs added to `linear`."""
     rest: list[Eqn] = []
     for eqn in jaxpr.eqns:
         if linear.isdisjoint(eqn.inputs):
@@ -243,7 +247,7 @@ class _Cotangents:
         self.masks: dict[Any, Mask] = {}
 
     def add(self, atom: Atom, value: Value | None, mask: Mask | None = None) -> None:
-        """Add to the cotangent of `atom`; masks combine by or, and an unmasked cotangent removes the mask."""
+        """Add to a cotangent. Masks combine by or; an unmasked cotangent removes the mask."""
         if value is None or atom not in self.linear:
             return
         if (old := self.values.get(atom)) is None:
@@ -307,103 +311,6 @@ def _missing(eqn: Eqn) -> MissingRuleError:
 # ---- the public functions
 
 
-def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
-    """The output of `fun` at `primals`, and its derivative there as a function of tangents.
-
-    Args:
-        fun: a function of arrays or pytrees of arrays.
-        primals: its positional arguments.
-        has_aux: whether `fun` returns a pair (output, aux) whose second part is not differentiated.
-
-    Returns:
-        (output, f_jvp), or (output, f_jvp, aux). `f_jvp` takes one tangent per argument and does not run `fun` again.
-
-    >>> import lumjax
-    >>> y, f_jvp = lumjax.linearize(lambda x: x * x, 3.0)
-    >>> float(y), float(f_jvp(1.0))
-    (9.0, 6.0)
-    """
-    check_callable("linearize", fun)
-    outs, linear, consts, f, forward, treedef = _linearize("linearize", fun, primals, has_aux)
-    derivative = tree.Partial(_Derivative(linear, treedef, f.out_tree), consts)
-    result = tree.unflatten(f.out_tree, outs), derivative
-    return (*result, f.settled_aux(forward)) if has_aux else result
-
-
-def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
-    """The output of `fun` at `primals`, and a function from output cotangents to argument cotangents.
-
-    Args:
-        fun: a function of arrays or pytrees of arrays.
-        primals: its positional arguments.
-        has_aux: whether `fun` returns a pair (output, aux) whose second part is not differentiated.
-
-    Returns:
-        (output, f_vjp), or (output, f_vjp, aux). `f_vjp(ct)` takes a cotangent of the output's structure, shapes and
-        dtypes (float0 for integers), and returns a tuple with one cotangent per argument.
-
-    >>> import lumjax
-    >>> y, f_vjp = lumjax.vjp(lambda x, y: x * y, 3.0, 4.0)
-    >>> [float(ct) for ct in f_vjp(1.0)]
-    [4.0, 3.0]
-    """
-    check_callable("vjp", fun)
-    outs, linear, consts, f, forward, treedef = _linearize("vjp", fun, primals, has_aux)
-    pullback = tree.Partial(Pullback(linear, treedef, f.out_tree), consts)
-    result = tree.unflatten(f.out_tree, outs), pullback
-    return (*result, f.settled_aux(forward)) if has_aux else result
-
-
-def _linearize(operation: str, fun: Callable[..., Any], primals: Any, has_aux: bool) -> Any:
-    flat, treedef = tree.flatten(primals)
-    f = FlatFunction(operation, lambda leaves: fun(*tree.unflatten(treedef, leaves)), has_aux)
-    outs, linear, consts, forward = linearize_flat(f, [asvalue(x, operation) for x in flat])
-    return outs, linear, consts, f, forward, treedef
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Derivative:
-    """What `linearize` returns: residuals and tangents to output tangents."""
-
-    linear: LinearMap
-    in_tree: tree.PyTreeDef
-    out_tree: tree.PyTreeDef
-
-    def __call__(self, consts: Sequence[Value], *tangents: Any) -> Any:
-        word = "tangent"
-        leaves = _leaves_like("the derivative from linearize", word, self.in_tree, tangents)
-        given = [
-            check_tangent("the derivative from linearize", word, a, t)
-            for a, t in zip(self.linear.in_avals, leaves, strict=True)
-        ]
-        return tree.unflatten(self.out_tree, self.linear.apply(consts, given))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Pullback:
-    """What `vjp` returns: residuals and an output cotangent to argument cotangents."""
-
-    linear: LinearMap
-    in_tree: tree.PyTreeDef
-    out_tree: tree.PyTreeDef
-
-    def __call__(self, consts: Sequence[Value], ct: Any) -> Any:
-        leaves = _leaves_like("the pullback from vjp", "cotangent", self.out_tree, ct)
-        cts = [
-            check_tangent("the pullback from vjp", "cotangent", a, c)
-            for a, c in zip(self.linear.out_avals, leaves, strict=True)
-        ]
-        return tree.unflatten(self.in_tree, self.linear.pull(consts, cts))
-
-
-def _leaves_like(operation: str, word: str, treedef: tree.PyTreeDef, value: Any) -> list[Any]:
-    """The leaves of `value`, which must have the given structure."""
-    leaves, found = tree.flatten(value)
-    if found != treedef:
-        check_same_tree(operation, f"a {word}", tree.unflatten(treedef, range(treedef.num_leaves)), value)
-    return leaves
-
-
 def value_and_grad(
     fun: Callable[..., Any],
     argnums: int | Sequence[int] = 0,
@@ -414,15 +321,18 @@ def value_and_grad(
     """A function that returns both `fun`'s value and its gradient.
 
     Args:
-        fun: a function whose output is a scalar of floating dtype (with has_aux: a pair (scalar, aux)).
-        argnums: which positional arguments to differentiate; an int gives the gradient itself, a sequence a tuple.
-        has_aux: whether `fun` returns a pair whose second part is passed on without being differentiated.
+        fun: a function whose output is a scalar of floating dtype (with has_aux: a pair (scalar,
+            aux)).
+        argnums: which positional arguments to differentiate; an int gives the gradient itself, a
+            sequence a tuple.
+        has_aux: whether `fun` returns a pair whose second part is passed on without being
+            differentiated.
         holomorphic: promise that `fun` is holomorphic; inputs and output are complex.
         allow_int: accept integer and bool arguments; their gradient is a zero of dtype float0.
 
     Returns:
-        A function of `fun`'s arguments returning (value, gradient), or ((value, aux), gradient). The gradient has the
-        structure, shapes and dtypes of the differentiated arguments.
+        A function of `fun`'s arguments returning (value, gradient), or ((value, aux), gradient).
+        The gradient has the structure, shapes and dtypes of the differentiated arguments.
 
     Raises:
         GradientError: the output isn't a scalar, or a dtype can't be differentiated.
@@ -434,7 +344,7 @@ def value_and_grad(
     (9.0, 6.0)
     """
     check_callable("grad", fun)
-    positions = _check_argnums(argnums)
+    positions = check_argnums("grad", argnums)
 
     def value_and_gradient(*args: Any, **kwargs: Any) -> Any:
         chosen = pick_arguments("grad", args, positions)
@@ -466,8 +376,8 @@ def grad(
 ) -> Callable[..., Any]:
     """A function that returns the gradient of `fun`; with has_aux, the pair (gradient, aux).
 
-    Arguments and errors are those of `value_and_grad`. Outside `jit`, Python control flow in `fun` sees the values
-    of its arguments.
+    Arguments and errors are those of `value_and_grad`. Outside `jit`, Python control flow in `fun`
+    sees the values of its arguments.
 
     >>> import lumjax
     >>> float(lumjax.grad(lambda x: x * x if x > 0 else -x)(3.0))
@@ -482,7 +392,9 @@ def grad(
     return renamed(gradient, fun, "grad")
 
 
-def renamed(wrapper: Callable[..., Any], fun: Callable[..., Any], operation: str) -> Callable[..., Any]:
+def renamed(
+    wrapper: Callable[..., Any], fun: Callable[..., Any], operation: str
+) -> Callable[..., Any]:
     """`wrapper` with the name and docstring of what it transforms."""
     name = getattr(fun, "__name__", type(fun).__name__)
     wrapper.__name__ = wrapper.__qualname__ = f"{operation}({name})"
@@ -490,11 +402,12 @@ def renamed(wrapper: Callable[..., Any], fun: Callable[..., Any], operation: str
     return wrapper
 
 
-def _check_argnums(argnums: Any) -> tuple[int, ...]:
+def check_argnums(operation: str, argnums: Any) -> tuple[int, ...]:
+    """Argnums as a tuple of positions."""
     positions = (argnums,) if isinstance(argnums, int) else argnums
     if not isinstance(positions, (tuple, list)) or not all(isinstance(p, int) for p in positions):
         raise ArgumentTypeError(
-            operation="grad",
+            operation=operation,
             required="argnums that are an int or a sequence of ints",
             got=describe(argnums),
             fix="give the position of the argument to differentiate",
@@ -502,7 +415,9 @@ def _check_argnums(argnums: Any) -> tuple[int, ...]:
     return tuple(positions)
 
 
-def pick_arguments(operation: str, args: Sequence[Any], positions: Sequence[int]) -> tuple[Any, ...]:
+def pick_arguments(
+    operation: str, args: Sequence[Any], positions: Sequence[int]
+) -> tuple[Any, ...]:
     """The arguments at `positions`, which may be negative."""
     for p in positions:
         if not -len(args) <= p < len(args):
@@ -515,7 +430,9 @@ def pick_arguments(operation: str, args: Sequence[Any], positions: Sequence[int]
     return tuple([args[p] for p in positions])
 
 
-def put_arguments(args: Sequence[Any], positions: Sequence[int], chosen: Sequence[Any]) -> list[Any]:
+def put_arguments(
+    args: Sequence[Any], positions: Sequence[int], chosen: Sequence[Any]
+) -> list[Any]:
     """`args` with those at `positions` replaced."""
     full = list(args)
     for p, x in zip(positions, chosen, strict=True):
@@ -550,8 +467,8 @@ def _check_output(f: FlatFunction, outs: Sequence[Value], holomorphic: bool) -> 
             operation="grad",
             required="a function with a scalar output",
             got=f"an output {aval_of(outs[0])}" if one else f"an output of structure {f.out_tree}",
-            fix="reduce the output to a scalar (sum, mean), return other results with has_aux=True, "
-            "or use jacrev or vjp",
+            fix="reduce the output to a scalar (sum, mean), use jacrev or vjp, or return other "
+            "results with has_aux=True",
         )
     aval = aval_of(outs[0])
     if holomorphic and not dt.is_complex(aval.dtype):
