@@ -128,11 +128,12 @@ def vmap(
 
     Args:
         fun: a function of arrays or pytrees of arrays, written for one example.
-        in_axes: the axis of each argument to map over: an int (negative counts from the end), None for an argument
-            that every example shares, or a tuple with one entry per positional argument, each an int, None or a
-            pytree prefix of the argument. Keyword arguments are mapped over axis 0.
-        out_axes: where the mapped axis goes in each output: an int, None for an output that does not depend on the
-            mapped arguments, or a pytree prefix of the output.
+        in_axes: the axis of each argument to map over: an int (negative counts from the end), None
+            for an argument that every example shares, or a tuple with one entry per positional
+            argument, each an int, None or a pytree prefix of the argument. Keyword arguments are
+            mapped over axis 0.
+        out_axes: where the mapped axis goes in each output: an int, None for an output that does
+            not depend on the mapped arguments, or a pytree prefix of the output.
         axis_name: a name by which collectives (`lax.psum`, ...) refer to the axis.
         axis_size: the size of the axis; needed where no argument is mapped.
         spmd_axis_name: accepted for JAX programs and ignored: there is one device.
@@ -227,7 +228,9 @@ def _flat_dims(
         )
     dims = tree.flatten_axes("vmap in_axes", tree.structure(args), axes)
     dims += [0] * (len(values) - len(dims))
-    return [None if d is None else _axis_of(d, aval_of(v)) for d, v in zip(dims, values, strict=True)]
+    return [
+        None if d is None else _axis_of(d, aval_of(v)) for d, v in zip(dims, values, strict=True)
+    ]
 
 
 def _axis_of(axis: int, aval: ShapedArray) -> int:
@@ -289,7 +292,9 @@ def _names(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, 
         for name, arg in zip(names, args, strict=True)
         for path, _ in tree.leaves_with_path(arg)
     ]
-    keyword = [tree.keystr(path)[2:].replace("']", "", 1) for path, _ in tree.leaves_with_path(kwargs)]
+    keyword = [
+        tree.keystr(path)[2:].replace("']", "", 1) for path, _ in tree.leaves_with_path(kwargs)
+    ]
     return positional + keyword
 
 
