@@ -120,14 +120,16 @@ def _cleared(mask: Value, value: Value) -> Value:
 
 
 def _is_harmless(x: Any) -> bool:
-    """Whether zero times `x` is certainly zero: linear operands, integers, and finite scalars,
-    repeated or not.
+    """Whether zero times `x`, and zero over `x`, is certainly zero.
+
+    True of linear operands, integers, and nonzero finite scalars, repeated or not.
     """
     if isinstance(x, Linear) or not dt.is_inexact(aval_of(x).dtype):
         return True
     if not isinstance(x, Array) or any(x.data.strides) or not x.data.size:
         return False
-    return bool(np.isfinite(x.data[(0,) * x.ndim]))
+    element = x.data[(0,) * x.ndim]
+    return bool(np.isfinite(element)) and element != 0
 
 
 def _flow(
