@@ -69,7 +69,7 @@ class Eqn:
         return max(found, key=lambda e: e.value)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Jaxpr:
     """A staged program. The first `consts` inputs are values that the function closed over."""
 
