@@ -6,6 +6,7 @@ LumjaxError
 ├── DTypeError            (TypeError)                a dtype the operation does not accept
 ├── ArgumentTypeError     (TypeError)                not an array, not a function, wrong Python type
 ├── ArgumentValueError    (ValueError)               right type, impossible value
+│   └── ScalarRangeError  (OverflowError)            a number that does not fit the dtype
 ├── TreeError             (TypeError, ValueError)    pytrees that do not match
 ├── GradientError         (TypeError)                non-scalar loss, integer input, bad cotangent
 ├── ConcretizationError   (TypeError)                Python needs the value of a traced array
@@ -108,6 +109,10 @@ class ArgumentTypeError(LumjaxError, TypeError):
 
 class ArgumentValueError(LumjaxError, ValueError):
     """An argument of the right type with an impossible value."""
+
+
+class ScalarRangeError(ArgumentValueError, OverflowError):
+    """A number that does not fit the dtype it is converted to."""
 
 
 class TreeError(LumjaxError, TypeError, ValueError):
