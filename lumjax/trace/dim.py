@@ -57,7 +57,7 @@ def same_shape(a: Sequence[Dim], b: Sequence[Dim]) -> bool:
 
 def ceiling_divide(a: Dim, b: Dim) -> Dim:
     """The quotient a / b, rounded up."""
-    return -floor_divide(-a, b)
+    return floor_divide(a + b - 1, b) if ex.proves(b - 1) else -floor_divide(-a, b)
 
 
 # ---- truth

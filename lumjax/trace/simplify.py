@@ -139,8 +139,8 @@ def _atom_key(atom: Atom) -> Any:
 def freeze(value: Any) -> Any:
     """A hashable stand-in for a parameter; equal stand-ins are parameters that mean the same.
 
-    Keeps apart what Python calls equal (0.0 and -0.0; 1, 1.0 and True); what cannot be hashed stands
-    for itself alone.
+    Keeps apart what Python calls equal (0.0 and -0.0; 1, 1.0 and True). What cannot be hashed
+    stands for itself alone.
     """
     if isinstance(value, Mapping):
         items = cast("Mapping[Any, Any]", value).items()
