@@ -1,1 +1,1 @@
-"""Higher-order primitives: calls, custom rules, conditionals, loops, checkpoints."""
+"""Operations that carry programs: calls, branches, loops, custom rules, checkpoints, callbacks."""
