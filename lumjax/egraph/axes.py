@@ -47,9 +47,13 @@ class AxisNames:
             self._declare(v, v.aval.shape)
         steps = list(enumerate(zip(region.eqns, region.forms, strict=True)))
         for k, (eqn, form) in steps:
-            self._unify_plain(k, [a if isinstance(a, Var) else None for a in eqn.inputs], form, eqn.outputs[0])
+            self._unify_plain(
+                k, [a if isinstance(a, Var) else None for a in eqn.inputs], form, eqn.outputs[0]
+            )
         for k, (eqn, form) in steps:
-            self._unify_maps(k, [a if isinstance(a, Var) else None for a in eqn.inputs], form, eqn.outputs[0])
+            self._unify_maps(
+                k, [a if isinstance(a, Var) else None for a in eqn.inputs], form, eqn.outputs[0]
+            )
 
     def _declare(self, holder: Holder, extents: Sequence[Dim]) -> None:
         for k, extent in enumerate(extents):

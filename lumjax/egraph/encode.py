@@ -149,7 +149,9 @@ class _Encoder:
             self.layout.setdefault(root.term, tuple(a for a in axes if not _is(a.extent, 1)))
             roots.append(root)
         n = len(self.outputs)
-        return Encoded(tuple(self.buffers.values()), tuple(roots[:n]), tuple(roots[n:]), self.layout)
+        return Encoded(
+            tuple(self.buffers.values()), tuple(roots[:n]), tuple(roots[n:]), self.layout
+        )
 
     def _root_term(self, v: Var) -> Term:
         if not volume(v.aval.shape):
@@ -314,8 +316,12 @@ class _Encoder:
         result: Term | None = None
         for valid, atom, coords in reversed(alternatives):
             inside = logical_and(request.valid, valid)
-            if result is None:  # the maps cover the output: where the others do not hold, the last does
-                result = yield _Pull(atom, coords, inside if len(alternatives) > 1 else request.valid)
+            if (
+                result is None
+            ):  # the maps cover the output: where the others do not hold, the last does
+                result = yield _Pull(
+                    atom, coords, inside if len(alternatives) > 1 else request.valid
+                )
                 continue
             value = yield _Pull(atom, coords, inside)
             result = self._choose(valid, value, result)
@@ -406,7 +412,9 @@ def _is(dim: Dim, value: int) -> bool:
 
 
 def _differ(a: Sequence[Dim], b: Sequence[Dim]) -> bool:
-    return any(x is not y and not (isinstance(x, int) and x == y) for x, y in zip(a, b, strict=True))
+    return any(
+        x is not y and not (isinstance(x, int) and x == y) for x, y in zip(a, b, strict=True)
+    )
 
 
 def _constant(term: Term) -> _Job:

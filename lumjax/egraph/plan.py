@@ -1,7 +1,7 @@
 """What a search returns: a Plan (kernels' contents in execution order) and the Report of how it was found.
 
     region = ...                                  # kernel/region.py
-    found = search(region, target, lower, budget) # egraph/search.py
+    found = search(region, target, budget)   # egraph/search.py
     for group, kernel in zip(found.plan.groups, found.kernels): ...
 
 A plan speaks of its own buffers, so that equal regions share it: `inputs[k]` is `region.inputs[k]` ("i0", "i1",
@@ -13,11 +13,12 @@ before it is read; no group reads a buffer that it writes.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeAlias
 
+from lumjax.kernel.emit import Reject
 from lumjax.kernel.ir import Kernel
-from lumjax.kernel.term import Buffer, Group, Term
+from lumjax.kernel.term import Buffer, Group
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,9 @@ class Plan:
     temporaries: tuple[Buffer, ...]
     groups: tuple[Group, ...]
     cost: float  # predicted seconds on the reference constants of the target
-    truncated: bool = False  # the search was stopped by the clock, so another run may find another plan
+    truncated: bool = (
+        False  # the search was stopped by the clock, so another run may find another plan
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,16 +52,8 @@ class Report:
     fallbacks: tuple[str, ...] = ()  # buffers computed by the scalar fallback
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """`lower` cannot make one kernel of a group; storing `term` (None: the group's root itself) may help."""
-
-    term: Term | None
-    why: str
-
-
-# Makes a kernel of a group, or says why not. Must be a function of the group alone.
-Lower: TypeAlias = Callable[[Group], Kernel | Refusal]
+# Makes a kernel of a group, or names the term whose store may help. Must be a function of the group alone.
+Lower: TypeAlias = Callable[[Group], Kernel | Reject]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +73,3 @@ class Budget:
     terms: int = 20000
     seconds: float = 10.0
     seed: int = 0
-
-
-@dataclass(slots=True)
-class Clock:
-    """Wall time by stage."""
-
-    stages: list[tuple[str, float]] = field(default_factory=list[tuple[str, float]])

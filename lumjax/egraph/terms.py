@@ -366,7 +366,11 @@ class Session:
         """The e-graph as Python objects; raises FactError if a class has no free axes or dtype."""
         functions = self.graph.egraph.freeze().functions
         rows = sorted(
-            ((name, row.inputs, row.output) for name in _CONSTRUCTORS for row in functions[name].rows),
+            (
+                (name, row.inputs, row.output)
+                for name in _CONSTRUCTORS
+                for row in functions[name].rows
+            ),
             key=lambda r: (number(r[2]), r[0]),
         )
         index: dict[int, int] = {}

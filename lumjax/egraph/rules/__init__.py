@@ -138,7 +138,9 @@ def checked(rules: Sequence[Rule]) -> tuple[Rule, ...]:
     names: set[str] = set()
     for rule in rules:
         if rule.kind is None or rule.witness is None:
-            raise RuleError(f"rule '{rule.name}' has no {'class' if rule.kind is None else 'witness'}")
+            raise RuleError(
+                f"rule '{rule.name}' has no {'class' if rule.kind is None else 'witness'}"
+            )
         if rule.name in names:
             raise RuleError(f"two rules are called '{rule.name}'")
         names.add(rule.name)

@@ -77,7 +77,11 @@ def _halves(line: str) -> tuple[str, str]:
 def embeds(narrow: dt.DType, wide: dt.DType) -> bool:
     """Whether a cast from `narrow` keeps every value and every later cast's result (ints wrap, floats saturate)."""
     if dt.is_floating(narrow):
-        return dt.is_floating(wide) and np.can_cast(_stand_in(narrow), _stand_in(wide)) and _fits(narrow, wide)
+        return (
+            dt.is_floating(wide)
+            and np.can_cast(_stand_in(narrow), _stand_in(wide))
+            and _fits(narrow, wide)
+        )
     if dt.is_bool(narrow):
         return dt.is_bool(wide) or dt.is_integer(wide)
     return dt.is_integer(narrow) and dt.is_integer(wide) and np.can_cast(narrow, wide)

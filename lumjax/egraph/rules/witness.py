@@ -67,7 +67,11 @@ class Witness:
         if self.tolerance is None:
             signs = np.signbit(left) == np.signbit(right) if left.dtype.kind == "f" else True
             same = (left == right) & signs
-            return bool(np.all(same | (np.isnan(left) & np.isnan(right)))) if left.dtype.kind == "f" else bool(np.all(same))
+            return (
+                bool(np.all(same | (np.isnan(left) & np.isnan(right))))
+                if left.dtype.kind == "f"
+                else bool(np.all(same))
+            )
         scale = np.maximum(np.max(np.abs(right), initial=0.0), 1e-30)
         return bool(np.all(np.abs(left - right) <= self.tolerance * scale))
 

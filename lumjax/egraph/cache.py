@@ -1,0 +1,97 @@
+"""Plans on disk: one file per (region, target, rules, budget), written atomically and checked before it is believed.
+
+A file is a header line (format, sha256 of the rest) and JSON. Anything that is not exactly that is ignored with one
+warning and rewritten by the next save. Processes may share the directory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+import warnings
+from pathlib import Path
+from typing import Any
+
+from lumjax.config import config
+from lumjax.egraph.cost import machine
+from lumjax.egraph.plan import Budget, Plan
+from lumjax.egraph.rules import compile_rule
+from lumjax.egraph.rules.registry import load_rules
+from lumjax.egraph.scalar import Operations
+from lumjax.egraph.text import plan_from, plan_text
+from lumjax.errors import CacheWarning
+from lumjax.kernel.digest import digest
+from lumjax.kernel.region import Region
+from lumjax.target import Target
+
+PLANNER = 1  # raise when equal inputs may give another plan
+_HEADER = "lumjax-plan"
+
+
+def plan_key(region: Region, target: Target, budget: Budget, fast_math: bool) -> str:
+    """What the plan is a function of."""
+    rules = digest("\n".join(map(compile_rule, load_rules(fast_math))))
+    parts = (PLANNER, region.key, target.key, rules, repr(machine(target)), repr(budget))
+    return digest("\n".join(map(str, parts)))
+
+
+def load_plan(key: str, operations: Operations) -> Plan | None:
+    """The plan stored under a key, complete or truncated; None if there is none that can be believed."""
+    if not config.cache:
+        return None
+    for name in (key, _truncated(key)):
+        path = _path(name)
+        try:
+            text = path.read_bytes()
+        except OSError:
+            continue
+        plan = _parsed(text, name, operations)
+        if plan is not None:
+            return plan
+        warnings.warn(
+            f"ignoring the unusable plan {path}; it will be rewritten", CacheWarning, stacklevel=2
+        )
+    return None
+
+
+def save_plan(key: str, plan: Plan, operations: Operations) -> None:
+    """Store a plan; a directory that cannot be written costs one warning, nothing else."""
+    if not config.cache:
+        return
+    name = _truncated(key) if plan.truncated else key
+    body = json.dumps({"key": name, "plan": plan_text(plan, operations)}, separators=(",", ":"))
+    data = body.encode()
+    header = f"{_HEADER} {PLANNER} {hashlib.sha256(data).hexdigest()}\n".encode()
+    path = _path(name)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".plan")
+        with os.fdopen(handle, "wb") as file:
+            file.write(header + data)
+        os.replace(temporary, path)
+    except OSError as error:
+        warnings.warn(f"cannot keep plans in {path.parent}: {error}", CacheWarning, stacklevel=2)
+
+
+def _truncated(key: str) -> str:
+    return digest(f"{key} truncated")
+
+
+def _path(name: str) -> Path:
+    return Path(config.cache_dir) / "plans" / name[:2] / f"{name}.json"
+
+
+def _parsed(data: bytes, name: str, operations: Operations) -> Plan | None:
+    head, _, body = data.partition(b"\n")
+    expected = f"{_HEADER} {PLANNER} {hashlib.sha256(body).hexdigest()}".encode()
+    if head != expected:
+        return None
+    try:
+        content: Any = json.loads(body)
+        if content["key"] != name:
+            return None
+        return plan_from(content["plan"], operations)
+    except (ValueError, KeyError, TypeError, IndexError):
+        return None

@@ -1,0 +1,175 @@
+"""From roots to groups: which roots one kernel computes together, and which shared terms are worth a store.
+
+Groups that read the same memory over the same axes are jammed, as long as one loop program computes them together
+and no two groups wait for each other. A term that several groups compute is stored where that is predicted faster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from lumjax.egraph.cost import Machine, extent_of, factors, kernel_time, memory_time, work
+from lumjax.egraph.stores import Check, Layout, over, store_forced
+from lumjax.kernel.region import volume
+from lumjax.kernel.term import Apply, Axis, Group, Load, Reduction, Root, Term, free_names
+
+_CANDIDATES = 12  # shared terms that are tried
+_SMALL = 64  # reading one buffer of fewer elements is no reason to share a kernel
+
+Members: TypeAlias = "tuple[Root, ...]"
+
+
+class Groups:
+    """A partition of the roots into groups."""
+
+    def __init__(self, layout: Layout, apart: frozenset[str] = frozenset()) -> None:
+        self.layout = layout
+        self.apart = apart
+        self.members: list[Members] = [(r,) for r in layout.roots]
+        self._read: dict[Members, dict[str, int]] = {}
+        self._fits: dict[tuple[Members, Members], bool] = {}
+
+    def reads(self, members: Members) -> dict[str, int]:
+        """The buffers that a group reads, and their sizes in elements."""
+        if members not in self._read:
+            self._read[members] = {
+                t.buffer.name: volume(t.buffer.shape)
+                for t in self.layout.cluster(members)
+                if isinstance(t, Load)
+            }
+        return self._read[members]
+
+    def order(self, groups: Sequence[Members]) -> list[int] | None:
+        """The groups so that every buffer is written before it is read; None if they wait for each other."""
+        writer = {r.buffer.name: k for k, m in enumerate(groups) for r in m}
+        waits = [{writer[b] for b in self.reads(m) if b in writer} for m in groups]
+        done: dict[int, None] = {}
+        while len(done) < len(waits):
+            ready = [k for k, w in enumerate(waits) if k not in done and w <= done.keys()]
+            if not ready:
+                return None
+            done.update(dict.fromkeys(ready))
+        return list(done)
+
+    def fits(self, a: Members, b: Members) -> bool:
+        """Whether one kernel may compute both groups."""
+        if (a, b) not in self._fits:
+            self._fits[a, b] = self._one_program((*a, *b))
+        return self._fits[a, b]
+
+    def _one_program(self, roots: Members) -> bool:
+        if any(r.buffer.name in self.apart for r in roots):
+            return False
+        check = Check(self.layout, roots)
+        written = {r.buffer.name for r in roots}
+        if any(isinstance(t, Load) and t.buffer.name in written for t in check.terms):
+            return False
+        if not check.found:
+            return len({over(r) for r in roots}) == 1
+        if check.problem() is not None:
+            return False
+        if any(factors(t) for t in check.found):
+            return True
+        grid = check.grid()
+        reduced = {frozenset(a.name for a in t.axes) for t in check.found}
+        rest = {over(r) - grid for r in roots} - {frozenset[str]()}
+        return bool(grid) and len(rest | reduced) == 1
+
+    def jam(self) -> None:
+        """Merge groups that read the same memory over the same axes."""
+        while self._merge_one():
+            pass
+
+    def _merge_one(self) -> bool:
+        for a, b in self._pairs():
+            if not self.fits(self.members[a], self.members[b]):
+                continue
+            together = (*self.members[a], *self.members[b])
+            rest = [m for k, m in enumerate(self.members) if k not in (a, b)]
+            rest.insert(a, together)
+            if self.order(rest) is not None:
+                self.members = rest
+                return True
+            self._fits[self.members[a], self.members[b]] = False
+        return False
+
+    def _pairs(self) -> list[tuple[int, int]]:
+        """Pairs of groups where one reads the other's buffer, then pairs that read one buffer."""
+        reads = [self.reads(m) for m in self.members]
+        large = [{n for n, size in r.items() if size >= _SMALL} for r in reads]
+        writes = [{r.buffer.name for r in m} for m in self.members]
+        direct: list[tuple[int, int]] = []
+        shared: list[tuple[int, int]] = []
+        for b in range(len(reads)):
+            for a in range(b):
+                if reads[a].keys() & writes[b] or reads[b].keys() & writes[a]:
+                    direct.append((a, b))
+                elif large[a] & large[b]:
+                    shared.append((a, b))
+        return direct + shared
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """Groups in order and their predicted cost. `layout` can be extended and planned again."""
+
+    layout: Layout
+    groups: tuple[tuple[Root, ...], ...]
+    cost: float
+
+    def finished(self) -> tuple[Group, ...]:
+        """The groups as kernels see them."""
+        return tuple(self.layout.finished(g) for g in self.groups)
+
+
+def arrange(layout: Layout, machine: Machine, apart: frozenset[str] = frozenset()) -> Planned:
+    """Jam and order the roots; those whose buffers are in `apart` stay alone."""
+    groups = Groups(layout, apart)
+    groups.jam()
+    order = groups.order(groups.members)
+    if order is None:
+        raise AssertionError("stored terms depend on each other in a circle")
+    members = tuple(groups.members[k] for k in order)
+    cost = sum(kernel_time(layout.cluster(m), m, layout.axes, machine) for m in members)
+    return Planned(layout, members, cost)
+
+
+def materialise(
+    roots: Sequence[Root], order: Mapping[Term, tuple[Axis, ...]], machine: Machine
+) -> Planned:
+    """The cheapest grouping found greedily: forced stores, then shared terms that pay for their store."""
+    layout = Layout.of(roots, order)
+    store_forced(layout)
+    best = arrange(layout, machine)
+    for term in _shared(best, machine):
+        trial = best.layout.copy()
+        if term in trial.holders:
+            continue
+        trial.store(term)
+        store_forced(trial)
+        planned = arrange(trial, machine)
+        if planned.cost < 0.99 * best.cost:
+            best = planned
+    return best
+
+
+def _shared(planned: Planned, machine: Machine) -> list[Term]:
+    """Terms that several groups compute, in order of what computing them again costs."""
+    uses: dict[Term, int] = {}
+    for members in planned.groups:
+        for t in planned.layout.cluster(members):
+            if isinstance(t, (Apply, Reduction)) and t not in planned.layout.holders:
+                uses[t] = uses.get(t, 0) + 1
+    axes = planned.layout.axes
+    worth: list[tuple[float, int, Term]] = []
+    for k, (t, n) in enumerate(uses.items()):
+        if n < 2:
+            continue
+        gain = (n - 1) * work(planned.layout.cluster_of(t), axes, machine)
+        points = extent_of(free_names(t), axes)
+        price = memory_time(2 * points * t.dtype.itemsize, machine)
+        if gain > price:
+            worth.append((gain - price, -k, t))
+    return [t for _, _, t in sorted(worth, reverse=True, key=lambda w: w[:2])[:_CANDIDATES]]

@@ -1,0 +1,104 @@
+"""From a planned grouping to kernels: lower every group, and answer each rejection by storing a term."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from lumjax.egraph.cost import Machine
+from lumjax.egraph.materialise import Members, Planned, arrange
+from lumjax.egraph.plan import Lower, Plan
+from lumjax.egraph.stores import Layout, store_forced
+from lumjax.kernel.emit import Reject
+from lumjax.kernel.ir import Kernel
+from lumjax.kernel.scalar import lower_scalar
+from lumjax.kernel.term import Apply, Buffer, Group, Reduction, Root, Term
+
+
+@dataclass(slots=True)
+class Realised:
+    """Groups with their kernels, in order, and what happened on the way."""
+
+    planned: Planned
+    groups: tuple[Group, ...] = ()
+    kernels: tuple[Kernel, ...] = ()
+    rejects: list[str] = field(default_factory=list[str])
+    fallbacks: list[str] = field(default_factory=list[str])
+
+
+def realise(planned: Planned, lower: Lower, machine: Machine) -> Realised:
+    """Kernels for every group; a group that `lower` rejects is split, then gets a store, then falls back."""
+    done = Realised(planned)
+    made: dict[Group, Kernel] = {}
+    apart: frozenset[str] = frozenset()
+    while True:
+        groups = done.planned.finished()
+        trouble = _first_trouble(groups, lower, made)
+        if trouble is None:
+            done.groups = groups
+            done.kernels = tuple(made[g] for g in groups)
+            return done
+        k, reject = trouble
+        members = done.planned.groups[k]
+        done.rejects.append(f"{', '.join(r.buffer.name for r in members)}: {reject.why}")
+        layout = done.planned.layout.copy()
+        if len(members) > 1:
+            apart |= {r.buffer.name for r in members}
+        elif not _store(layout, members, groups[k], reject.term):
+            made[groups[k]] = lower_scalar(groups[k].roots[0])
+            done.fallbacks.append(members[0].buffer.name)
+            continue
+        done.planned = arrange(layout, machine, apart)
+
+
+def _first_trouble(
+    groups: tuple[Group, ...], lower: Lower, made: dict[Group, Kernel]
+) -> tuple[int, Reject] | None:
+    for k, group in enumerate(groups):
+        if group in made:
+            continue
+        result = lower(group)
+        if isinstance(result, Reject):
+            return k, result
+        made[group] = result
+    return None
+
+
+def _store(layout: Layout, members: Members, group: Group, term: Term) -> bool:
+    """Store the term of the lowered group, if it can be told which term of the layout it was."""
+    if not isinstance(term, (Apply, Reduction)) or term is group.roots[0].term:
+        return False
+    original = layout.finished_from(members).get(term)
+    if original is None or original in layout.holders:
+        return False
+    layout.store(original)
+    store_forced(layout)
+    return True
+
+
+def kernels_of(plan: Plan, lower: Lower) -> tuple[tuple[Kernel, ...], tuple[str, ...]]:
+    """The kernels of a plan that is known to lower, and the buffers that fall back."""
+    kernels: list[Kernel] = []
+    fallbacks: list[str] = []
+    for group in plan.groups:
+        result = lower(group)
+        if isinstance(result, Reject):
+            result = lower_scalar(group.roots[0])
+            fallbacks.append(group.roots[0].buffer.name)
+        kernels.append(result)
+    return tuple(kernels), tuple(fallbacks)
+
+
+def plan_of(
+    realised: Realised, inputs: tuple[Buffer, ...], outputs: tuple[Root, ...], truncated: bool
+) -> Plan:
+    """The plan of realised groups."""
+    names = {r.buffer.name for r in outputs}
+    stored = [r.buffer for g in realised.groups for r in g.roots]
+    return Plan(
+        inputs,
+        tuple(r.buffer for r in outputs),
+        tuple(b for b in stored if b.name not in names),
+        realised.groups,
+        realised.planned.cost,
+        truncated,
+    )

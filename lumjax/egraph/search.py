@@ -1,0 +1,139 @@
+"""Choose the cheapest equal program of a region: encode -> saturate -> extract -> plan -> lower. Nothing else.
+
+The traced program is always a candidate; another one is taken only if it is predicted to be faster.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from lumjax.config import config
+from lumjax.egraph.cache import load_plan, plan_key, save_plan
+from lumjax.egraph.cost import Machine, machine
+from lumjax.egraph.encode import Encoded, encode
+from lumjax.egraph.extract import Extraction
+from lumjax.egraph.materialise import Planned, materialise
+from lumjax.egraph.plan import Budget, Found, Lower, Report
+from lumjax.egraph.realise import kernels_of, plan_of, realise
+from lumjax.egraph.rules.registry import load_rules
+from lumjax.egraph.scalar import Operations
+from lumjax.egraph.terms import Saturation, warm_graph
+from lumjax.kernel.lower import lower as lower_group
+from lumjax.kernel.region import Region
+from lumjax.kernel.term import Axis, Reduction, Root, Term, free_names, subterms
+from lumjax.target import Target
+
+ITERATIONS = 8  # of every ruleset
+_GAIN = 0.99  # another program must be predicted this much faster than the traced one
+
+
+def search(
+    region: Region, target: Target, budget: Budget | None = None, lower: Lower | None = None
+) -> Found:
+    """The region's plan, its kernels and a report; from disk if it was searched before.
+
+    `lower` makes a kernel of a group, or rejects it (default: kernel/lower.py for the target).
+    """
+    budget = budget or budget_of_config()
+    make: Lower = lower or (lambda group: lower_group(group, target))
+    operations = Operations(region)
+    key = plan_key(region, target, budget, config.fast_math)
+    started = time.perf_counter()
+    plan = load_plan(key, operations)
+    if plan is not None:
+        kernels, fallbacks = kernels_of(plan, make)
+        seconds = (("load", time.perf_counter() - started),)
+        report = Report(region.key, True, cost=plan.cost, seconds=seconds, fallbacks=fallbacks)
+        return Found(plan, kernels, report)
+    found = _Search(region, target, budget, operations).run(make)
+    save_plan(key, found.plan, operations)
+    return found
+
+
+def budget_of_config() -> Budget:
+    """The budget that the settings in force give."""
+    return Budget(
+        config.search_evaluations, config.search_terms, config.search_seconds, config.seed
+    )
+
+
+class _Search:
+    """One search, with what it reports."""
+
+    def __init__(
+        self, region: Region, target: Target, budget: Budget, operations: Operations
+    ) -> None:
+        self.region, self.budget, self.operations = region, budget, operations
+        self.machine: Machine = machine(target)
+        self.seconds: list[tuple[str, float]] = []
+        self.deadline = time.perf_counter() + budget.seconds
+
+    @contextmanager
+    def _timed(self, stage: str) -> Iterator[None]:
+        started = time.perf_counter()
+        yield
+        self.seconds.append((stage, time.perf_counter() - started))
+
+    def run(self, lower: Lower) -> Found:
+        with self._timed("encode"):
+            encoded = encode(self.region, self.operations)
+        with self._timed("saturate"):
+            other, saturation = self._alternative(encoded)
+        with self._timed("plan"):
+            traced = materialise(encoded.roots, encoded.layout, self.machine)
+            best = self._better(traced, encoded, other)
+        with self._timed("lower"):
+            done = realise(best, lower, self.machine)
+        plan = plan_of(done, encoded.inputs, encoded.outputs, saturation.truncated)
+        fired = sorted(saturation.fired.items(), key=lambda f: (-f[1], f[0]))
+        report = Report(
+            self.region.key,
+            False,
+            rules=tuple((n, k) for n, k in fired if k),
+            terms=saturation.nodes,
+            saturated=saturation.saturated,
+            evaluations=1 + (other is not None),
+            traced_cost=traced.cost,
+            cost=done.planned.cost,
+            seconds=tuple(self.seconds),
+            rejects=tuple(done.rejects),
+            fallbacks=tuple(done.fallbacks),
+        )
+        return Found(plan, done.kernels, report)
+
+    def _alternative(self, encoded: Encoded) -> tuple[tuple[Term, ...] | None, Saturation]:
+        """The cheapest equal terms of the roots by the e-graph, or None if there are no others."""
+        terms = [r.term for r in encoded.roots]
+        graph = warm_graph(load_rules(config.fast_math))
+        with graph.session(self.operations) as session:
+            session.insert(terms)
+            done = session.saturate(ITERATIONS, self.budget.terms, self.deadline)
+            classes = session.read()
+        axes = {a.name: a for r in encoded.roots for a in _all_axes(r)}
+        found = Extraction(classes, axes, self.operations, self.machine).terms()
+        return (None if found is None or list(found) == terms else found), done
+
+    def _better(self, traced: Planned, encoded: Encoded, other: tuple[Term, ...] | None) -> Planned:
+        if other is None:
+            return traced
+        roots = [replace(r, term=t) for r, t in zip(encoded.roots, other, strict=True)]
+        if any(not _closed(r) for r in roots):
+            return traced
+        planned = materialise(roots, encoded.layout, self.machine)
+        return planned if planned.cost < _GAIN * traced.cost else traced
+
+
+def _all_axes(root: Root) -> Iterator[Axis]:
+    yield from root.axes
+    for t in subterms(root.term):
+        if isinstance(t, Reduction):
+            yield from sorted(t.axes, key=lambda a: a.name)
+
+
+def _closed(root: Root) -> bool:
+    """Whether the term mentions no axis but the root's own."""
+    bound = {a.name for a in _all_axes(root)}
+    return not (free_names(root.term) & bound) - {a.name for a in root.axes}

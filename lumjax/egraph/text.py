@@ -1,0 +1,158 @@
+"""Plans as JSON values and back: terms in a table, children before parents; operations by their region names."""
+
+from __future__ import annotations
+
+from typing import Any, assert_never
+
+from lumjax import dtype as dt
+from lumjax.egraph.plan import Plan
+from lumjax.egraph.scalar import Operations
+from lumjax.kernel.term import (
+    Apply,
+    Axis,
+    Buffer,
+    Group,
+    Index,
+    Lit,
+    Load,
+    Reduction,
+    Root,
+    Term,
+    subterms,
+)
+from lumjax.trace.dim import Dim, IndexOp
+from lumjax.trace.expr import intern
+from lumjax.trace.form import ReduceOp
+
+
+def plan_text(plan: Plan, operations: Operations) -> dict[str, Any]:
+    """The plan as a JSON value."""
+    return _Writer(operations).plan(plan)
+
+
+def plan_from(value: Any, operations: Operations) -> Plan:
+    """The plan again; KeyError, TypeError, ValueError or IndexError if the value is not one."""
+    return _Reader(operations).plan(value)
+
+
+def _dim(d: Dim) -> Any:
+    return d if isinstance(d, int) else [d.op.value, [_dim(a) for a in d.args], d.name, d.lo, d.hi]
+
+
+def _dim_from(value: Any) -> Dim:
+    if isinstance(value, int):
+        return value
+    op, args, name, lo, hi = value
+    return intern(IndexOp(op), tuple(map(_dim_from, args)), name, lo, hi)
+
+
+def _axis(axis: Axis) -> Any:
+    return [axis.name, _dim(axis.extent)]
+
+
+def _axis_from(value: Any) -> Axis:
+    name, extent = value
+    return Axis(str(name), _dim_from(extent))
+
+
+def _buffer(b: Buffer) -> Any:
+    return [b.name, [_dim(d) for d in b.shape], dt.short_name(b.dtype)]
+
+
+def _buffer_from(value: Any) -> Buffer:
+    name, shape, dtype = value
+    return Buffer(str(name), tuple(map(_dim_from, shape)), dt.from_short_name(dtype))
+
+
+class _Writer:
+    def __init__(self, operations: Operations) -> None:
+        self.names = operations.names
+        self.number: dict[Term, int] = {}
+        self.table: list[Any] = []
+
+    def plan(self, plan: Plan) -> dict[str, Any]:
+        groups = [[self._root(r) for r in g.roots] for g in plan.groups]
+        return {
+            "inputs": [_buffer(b) for b in plan.inputs],
+            "outputs": [_buffer(b) for b in plan.outputs],
+            "temporaries": [_buffer(b) for b in plan.temporaries],
+            "terms": self.table,
+            "groups": groups,
+            "cost": plan.cost.hex(),
+            "truncated": plan.truncated,
+        }
+
+    def _root(self, root: Root) -> Any:
+        for term in subterms(root.term):
+            if term not in self.number:
+                self.table.append(self._term(term))
+                self.number[term] = len(self.table) - 1
+        return [_buffer(root.buffer), [_axis(a) for a in root.axes], self.number[root.term]]
+
+    def _indices(self, indices: tuple[tuple[str, Term], ...]) -> Any:
+        return [[n, self.number[t]] for n, t in indices]
+
+    def _term(self, term: Term) -> Any:
+        match term:
+            case Lit(dtype=dtype, bits=bits):
+                return ["lit", dt.short_name(dtype), bits.hex()]
+            case Load(buffer=buffer, coords=coords, valid=valid, fill=fill, indices=indices):
+                masked = None if fill is None else self._term(fill)
+                where = [_dim(c) for c in coords]
+                return ["load", _buffer(buffer), where, _dim(valid), masked, self._indices(indices)]
+            case Index(expr=expr, dtype=dtype, indices=indices):
+                return ["index", _dim(expr), dt.short_name(dtype), self._indices(indices)]
+            case Apply(op=op, args=args, dtype=dtype):
+                numbers = [self.number[a] for a in args]
+                return ["apply", self.names[op], numbers, dt.short_name(dtype)]
+            case Reduction(op=op, axes=axes, body=body, dtype=dtype):
+                bound = [_axis(a) for a in sorted(axes, key=lambda a: a.name)]
+                return ["reduce", op.value, bound, self.number[body], dt.short_name(dtype)]
+        assert_never(term)
+
+
+class _Reader:
+    def __init__(self, operations: Operations) -> None:
+        self.operations = operations.by_name
+        self.terms: list[Term] = []
+
+    def plan(self, value: Any) -> Plan:
+        for entry in value["terms"]:
+            self.terms.append(self._term(entry))
+        return Plan(
+            tuple(map(_buffer_from, value["inputs"])),
+            tuple(map(_buffer_from, value["outputs"])),
+            tuple(map(_buffer_from, value["temporaries"])),
+            tuple(Group(tuple(map(self._root, g))) for g in value["groups"]),
+            float.fromhex(value["cost"]),
+            bool(value["truncated"]),
+        )
+
+    def _root(self, value: Any) -> Root:
+        buffer, axes, term = value
+        return Root(_buffer_from(buffer), tuple(map(_axis_from, axes)), self.terms[term])
+
+    def _indices(self, value: Any) -> tuple[tuple[str, Term], ...]:
+        return tuple((str(n), self.terms[t]) for n, t in value)
+
+    def _term(self, value: Any) -> Term:
+        match value:
+            case ["lit", dtype, bits]:
+                return Lit(dt.from_short_name(dtype), bytes.fromhex(bits))
+            case ["load", buffer, coords, valid, fill, indices]:
+                masked = None if fill is None else self._term(fill)
+                if not (masked is None or isinstance(masked, Lit)):
+                    raise ValueError("a fill must be a literal")
+                where = tuple(map(_dim_from, coords))
+                pairs = self._indices(indices)
+                return Load(_buffer_from(buffer), where, _dim_from(valid), masked, pairs)
+            case ["index", expr, dtype, indices]:
+                return Index(_dim_from(expr), dt.from_short_name(dtype), self._indices(indices))
+            case ["apply", name, args, dtype]:
+                terms = tuple(self.terms[a] for a in args)
+                return Apply(self.operations[name], terms, dt.from_short_name(dtype))
+            case ["reduce", op, axes, body, dtype]:
+                bound = frozenset(map(_axis_from, axes))
+                return Reduction(ReduceOp(op), bound, self.terms[body], dt.from_short_name(dtype))
+            case _:
+                raise ValueError("not a term")
