@@ -82,22 +82,22 @@ class Expr:
         return _binary(remainder, other, self)
 
     def __eq__(self, other: object) -> bool:
-        return True if self is other else _decide(_equal, "==", self, other)
+        return True if self is other else _decide("==", self, other)
 
     def __lt__(self, other: Dim) -> bool:
-        return _decide(_less, "<", self, other)
+        return _decide("<", self, other)
 
     def __le__(self, other: Dim) -> bool:
-        return _decide(_less_equal, "<=", self, other)
+        return _decide("<=", self, other)
 
     def __gt__(self, other: Dim) -> bool:
-        return _decide(_less, "<", other, self)
+        return _decide("<", other, self)
 
     def __ge__(self, other: Dim) -> bool:
-        return _decide(_less_equal, "<=", other, self)
+        return _decide("<=", other, self)
 
     def __bool__(self) -> bool:
-        return not _decide(_equal, "==", self, 0)
+        return not _decide("==", self, 0)
 
     def __index__(self) -> int:
         raise _inconclusive(f"int({self})", self)
@@ -117,9 +117,8 @@ _KEY_LIMIT = 256  # longer keys are replaced by a digest, so that nesting stays 
 
 def symbol(name: str, lo: int | None = 0, hi: Dim | None = None) -> Expr:
     """The symbol `name` with `lo <= name <= hi`; `hi` may itself be symbolic."""
-    if isinstance(hi, Expr):
-        return intern(IndexOp.SYMBOL, (hi,), name, lo, hi.hi)
-    return intern(IndexOp.SYMBOL, (), name, lo, hi)
+    args = (hi,) if isinstance(hi, Expr) else ()
+    return intern(IndexOp.SYMBOL, args, name, lo, bounds(hi)[1] if hi is not None else None)
 
 
 def bounds(dim: Dim) -> tuple[int | None, int | None]:
@@ -230,7 +229,7 @@ def _times(a: Interval, b: Interval) -> Interval:
 
 
 def _rejoin(terms: Terms) -> Terms:
-    """Apply c*(x//c) + x%c = x and c*((x//c)%b) + x%c = x%(c*b), times any common factor."""
+    """Apply c*(x//c) + x%c = x and c*(y%b) + x%c = (c*y + x%c) % (c*b), times any factor."""
     remainders = [a for m in terms for a in m if a.op is IndexOp.MOD]
     for monomial, coefficient in terms.items():
         for k, atom in enumerate(monomial):
@@ -238,19 +237,29 @@ def _rejoin(terms: Terms) -> Terms:
                 continue
             x, c = atom.args
             factor = from_terms({monomial[:k] + monomial[k + 1 :]: coefficient})
-            quotient = floor_divide(x, c)
-            joins = [(quotient, x)]
-            joins += [
-                (r, remainder(x, multiply(c, r.args[1])))
-                for r in remainders
-                if same(r.args[0], quotient) and proves(add(c, -1)) and proves(add(r.args[1], -1))
-            ]
-            for partner, whole in joins:
-                wanted = terms_of(multiply(multiply(factor, c), partner))
-                if wanted and all(terms.get(m) == v for m, v in wanted.items()):
+            for partner in (floor_divide(x, c), *remainders):
+                wanted = _distribute(multiply(factor, c), partner)
+                if not wanted or any(terms.get(m) != v for m, v in wanted.items()):
+                    continue
+                joined = _join(atom, partner)
+                if joined is not None:
                     left = {m: v for m, v in terms.items() if m not in wanted and m is not monomial}
-                    return terms_of(add(from_terms(left), multiply(factor, whole)))
+                    return terms_of(add(from_terms(left), multiply(factor, joined)))
     return terms
+
+
+def _join(atom: Expr, partner: Dim) -> Dim | None:
+    """c*partner + atom as one atom, for atom = x%c and partner = x//c or y%b; else None."""
+    x, c = atom.args
+    if same(partner, floor_divide(x, c)):
+        return x
+    if not isinstance(partner, Expr) or not proves(add(c, -1)):
+        return None
+    y, b = partner.args
+    whole = add(multiply(c, y), atom)  # of use where it rejoins in turn
+    if not proves(add(b, -1)) or any(a is atom for m in terms_of(whole) for a in m):
+        return None
+    return remainder(whole, multiply(c, b))
 
 
 # ---- arithmetic
@@ -287,12 +296,16 @@ def multiply(a: Dim, b: Dim) -> Dim:
         return scale(b, a)
     if isinstance(b, int):
         return scale(a, b)
+    return from_terms(_distribute(a, b))
+
+
+def _distribute(a: Dim, b: Dim) -> Terms:
     terms: Terms = {}
     for m, c in terms_of(a).items():
         for n, d in terms_of(b).items():
             monomial = tuple(sorted(m + n, key=lambda e: e.key))
             terms[monomial] = terms.get(monomial, 0) + c * d
-    return from_terms(terms)
+    return terms
 
 
 @remember
@@ -322,11 +335,8 @@ def floor_divide(a: Dim, b: Dim) -> Dim:
             return a // b
         return floor_divide(-a, -b) if b < 0 else _divide_by_constant(a, b)
     quotient, rest = _polynomial_division(a, b)
-    if proves(b - 1):
-        if proves(rest) and proves(b - 1 - rest):
-            return quotient
-        if proves(-rest - 1) and proves(b + rest):
-            return quotient - 1
+    if proves(rest) and proves(b - 1 - rest):
+        return quotient
     return quotient + intern(IndexOp.FLOORDIV, (rest, b), None, *_quotient_bounds(rest, b))
 
 
@@ -338,11 +348,8 @@ def remainder(a: Dim, b: Dim) -> Dim:
             return a % b
         return -remainder(-a, -b) if b < 0 else _remainder_by_constant(a, b)
     _, rest = _polynomial_division(a, b)
-    if proves(b - 1):
-        if proves(rest) and proves(b - 1 - rest):
-            return rest
-        if proves(-rest - 1) and proves(b + rest):
-            return rest + b
+    if proves(rest) and proves(b - 1 - rest):
+        return rest
     return intern(IndexOp.MOD, (rest, b), None, *_remainder_bounds(rest, b))
 
 
@@ -367,7 +374,7 @@ def _remainder_bounds(a: Dim, b: Dim) -> Interval:
 
 
 def _polynomial_division(a: Dim, b: Expr) -> tuple[Dim, Dim]:
-    """(q, r) with a = q*b + r, exactly."""
+    """(q, r) with a = q*b + r; r lies in [0, b) where that is provable."""
     terms = terms_of(b)
     leading = min((m for m in terms if m), key=_keys)
     quotient: Dim = 0
@@ -380,6 +387,8 @@ def _polynomial_division(a: Dim, b: Expr) -> tuple[Dim, Dim]:
                 break
         else:
             break
+    if proves(-a - 1) and proves(b + a):
+        return quotient - 1, a + b
     return quotient, a
 
 
@@ -404,9 +413,7 @@ def _common_parts(terms: Terms, c: int) -> Iterable[tuple[int, Dim, Dim]]:
 
 
 def _split(monomial: Monomial, k: int, c: int) -> tuple[int, int]:
-    """(q, r) with k = q*c + r; a coefficient that c does not divide stays whole, so that
-    c*(x//c) + x%c is recognised after substitution.
-    """
+    # A coefficient that c does not divide stays whole: c*(x//c) + x%c must be recognised later.
     return (k // c, k % c) if not monomial or k % c == 0 else (0, k)
 
 
@@ -423,13 +430,15 @@ def _divide_by_constant(a: Dim, c: int) -> Dim:
         return add(quotient, lo // c)
     for g, p, _ in _common_parts(rest, c):
         return add(quotient, floor_divide(p, c // g))
-    offset = rest.pop((), 0)
-    atom = from_terms(rest)
-    if isinstance(atom, Expr) and len(atom.args) == 2 and isinstance(m := atom.args[1], int):
-        if atom.op is IndexOp.FLOORDIV and m > 0:
-            return add(quotient, floor_divide(add(atom.args[0], offset * m), m * c))
-        if atom.op is IndexOp.MOD and m % c == 0 and not offset:
-            return add(quotient, remainder(floor_divide(atom.args[0], c), m // c))
+    for monomial, k in rest.items():
+        atom = monomial[0] if len(monomial) == k == 1 else None
+        m = atom.args[-1] if atom is not None and atom.args else None
+        if atom is not None and isinstance(m, int):
+            if atom.op is IndexOp.FLOORDIV:  # (x//m + y)//c
+                x = add(atom.args[0], scale(subtract(left, atom), m))
+                return add(quotient, floor_divide(x, m * c))
+            if atom.op is IndexOp.MOD and left is atom and m % c == 0:
+                return add(quotient, remainder(floor_divide(atom.args[0], c), m // c))
     new = intern(IndexOp.FLOORDIV, (left, c), None, *_quotient_bounds(left, c))
     return add(quotient, new)
 
@@ -511,9 +520,9 @@ def nonzero(e: Dim) -> Dim:
     if bounds(e) == BOOLEAN:
         return e
     opposite = zero(e)
-    if isinstance(opposite, int) or opposite.op is not IndexOp.ZERO:
-        return subtract(1, opposite)
-    return intern(IndexOp.NONZERO, opposite.args, None, *BOOLEAN)
+    if isinstance(opposite, Expr) and opposite.op is IndexOp.ZERO:
+        return intern(IndexOp.NONZERO, opposite.args, None, *BOOLEAN)
+    return subtract(1, opposite)
 
 
 _NEGATED: dict[IndexOp, Callable[[Dim], Dim]] = {
@@ -525,37 +534,29 @@ _NEGATED: dict[IndexOp, Callable[[Dim], Dim]] = {
 
 def _same_without_remainders(e: Expr) -> bool:
     """Whether e is 0 once every x % c is written as x - c*(x // c)."""
-
-    def rewrite(node: Dim) -> Dim:
-        if isinstance(node, Expr) and node.op is IndexOp.MOD:
-            x, c = node.args
-            return subtract(x, multiply(c, floor_divide(x, c)))
-        return node
-
     total: Dim = 0
-    for monomial, c in terms_of(e).items():
-        product: Dim = c
+    for monomial, coefficient in terms_of(e).items():
+        product: Dim = coefficient
         for atom in monomial:
-            product = multiply(product, rewrite(atom))
+            plain: Dim = atom
+            if atom.op is IndexOp.MOD:
+                x, c = atom.args
+                plain = subtract(x, multiply(c, floor_divide(x, c)))
+            product = multiply(product, plain)
         total = add(total, product)
-    return isinstance(total, int) and total == 0
+    return same(total, 0)
 
 
-def _less(a: Dim, b: Dim) -> Dim:
-    return nonnegative(add(subtract(b, a), -1))
+_QUESTIONS: dict[str, Callable[[Dim, Dim], Dim]] = {
+    "<": lambda a, b: nonnegative(add(subtract(b, a), -1)),
+    "<=": lambda a, b: nonnegative(subtract(b, a)),
+    "==": lambda a, b: zero(subtract(a, b)),
+}
 
 
-def _less_equal(a: Dim, b: Dim) -> Dim:
-    return nonnegative(subtract(b, a))
-
-
-def _equal(a: Dim, b: Dim) -> Dim:
-    return zero(subtract(a, b))
-
-
-def _decide(f: Callable[[Dim, Dim], Dim], sign: str, a: object, b: object) -> bool:
+def _decide(sign: str, a: object, b: object) -> bool:
     """A comparison as a bool, for users; an error where the bounds leave it open."""
-    decided = _binary(f, a, b)
+    decided = _binary(_QUESTIONS[sign], a, b)
     if isinstance(decided, Expr):
         raise _inconclusive(f"{a} {sign} {b}", decided)
     return NotImplemented if decided is NotImplemented else bool(decided)
