@@ -1,0 +1,109 @@
+"""First-order operations: every record and its wrapper, and Python's operators on arrays.
+
+One record per primitive, in one of the files of this folder; `PRIMITIVES` has them by name.
+"""
+
+from __future__ import annotations
+
+# ruff: noqa: F401, I001
+# pyright: reportUnusedImport=false
+# fmt: off
+from lumjax.ops.convert import CONVERSIONS
+from lumjax.ops.infix import OPERATORS
+from lumjax.ops.checks import (
+    canonical_axes, canonical_axis,
+)
+from lumjax.ops.layout import (
+    broadcast_in_dim, broadcast_in_dim_p, expand_dims, full, moveaxis, reduce_sum, reduce_sum_p,
+    reshape, reshape_p, rev, rev_p, shape_of, squeeze, transpose, transpose_p, zeros,
+)
+from lumjax.ops.view import (
+    broadcasted_iota, concatenate, concatenate_p, dim_value, dim_value_p, iota, iota_p, pad,
+    pad_p, slice, slice_p,
+)
+from lumjax.ops.elementwise import (
+    add, add_p, asvalue, Binary, broadcast_shapes, broadcast_values, cast, cast_p, constant,
+    cos, cos_p, mul, mul_p, neg, neg_p, promote_values, select, select_p, sin, sin_p, sincos_p,
+    sub, sub_p, Unary,
+)
+from lumjax.ops.compare import (
+    and_, and_p, eq, eq_p, ge, ge_p, gt, gt_p, is_finite, is_finite_p, is_nan, le, le_p, lt,
+    lt_p, ne, ne_p, not_, not_p, or_, or_p, xor, xor_p,
+)
+from lumjax.ops.parts import (
+    complex, complex_p, conj, conj_p, imag, imag_p, real, real_p,
+)
+from lumjax.ops.arithmetic import (
+    abs, abs_p, ceil, ceil_p, clamp, clamp_p, div, div_p, floor, floor_p, idiv, idiv_p,
+    integer_pow, integer_pow_p, max, max_p, min, min_p, nextafter, nextafter_p, recip, recip_p,
+    rem, rem_p, round, round_p, rsqrt, rsqrt_p, sign, sign_p, sqrt, sqrt_p, square, square_p,
+    trunc, trunc_p,
+)
+from lumjax.ops.transcendental import (
+    acos, acos_p, acosh, acosh_p, asin, asin_p, asinh, asinh_p, atan, atan2, atan2_p, atan_p,
+    atanh, atanh_p, cbrt, cbrt_p, cosh, cosh_p, exp, exp2, exp2_p, exp_p, expm1, expm1_p, ipow,
+    ipow_p, log, log1p, log1p_p, log2, log2_p, log_p, logistic, logistic_p, pow, pow_p, sinh,
+    sinh_p, tan, tan_p, tanh, tanh_p,
+)
+from lumjax.ops.special import (
+    digamma, digamma_p, erf, erf_inv, erf_inv_p, erf_p, erfc, erfc_p, lgamma, lgamma_p,
+    trigamma,
+)
+from lumjax.ops.integer import (
+    bitcast, bitcast_p, clz, clz_p, population_count, population_count_p, shift_left,
+    shift_left_p, shift_right_arithmetic, shift_right_arithmetic_p, shift_right_logical,
+    shift_right_logical_p,
+)
+from lumjax.ops.reduce import (
+    argmax, argmax_p, argmin, argmin_p, reduce_and, reduce_and_p, reduce_max, reduce_max_p,
+    reduce_min, reduce_min_p, reduce_or, reduce_or_p, reduce_prod, reduce_prod_p, reduce_xor,
+    reduce_xor_p,
+)
+from lumjax.ops.cumulative import (
+    cumlogsumexp, cumlogsumexp_p, cummax, cummax_p, cummin, cummin_p, cumprod, cumprod_p,
+    cumsum, cumsum_p,
+)
+from lumjax.ops.contract import (
+    canonical_precision, dot, dot_general, dot_general_p, DotDimensionNumbers, Precision,
+)
+from lumjax.ops.conv import (
+    conv_dimension_numbers, conv_general_dilated, conv_general_dilated_p, ConvDimensionNumbers,
+    padtype_to_pads,
+)
+from lumjax.ops.dynamic import (
+    dynamic_index_in_dim, dynamic_slice, dynamic_slice_in_dim, dynamic_slice_p,
+    dynamic_update_index_in_dim, dynamic_update_slice, dynamic_update_slice_in_dim,
+    dynamic_update_slice_p,
+)
+from lumjax.ops.index import (
+    gather, gather_p, scatter, scatter_add, scatter_add_p, scatter_p, scatter_sub,
+)
+from lumjax.ops.scatter_monoid import (
+    scatter_max, scatter_max_p, scatter_min, scatter_min_p, scatter_mul, scatter_mul_p,
+)
+from lumjax.ops.sort import (
+    argsort, sort, sort_p, take_along_axis, top_k, top_k_p,
+)
+from lumjax.ops.rng import (
+    random_unwrap, random_unwrap_p, random_wrap, random_wrap_p, threefry2x32, threefry2x32_p,
+)
+from lumjax.ops.barrier import (
+    barrier, barrier_p,
+)
+from lumjax.ops.collective import (
+    all_gather, all_gather_p, axis_index, axis_index_p, axis_size, pmax, pmax_p, pmean, pmin,
+    pmin_p, ppermute, ppermute_p, psum, psum_p,
+)
+from lumjax.ops.infix import (
+    absolute, divmod, floor_divide, matmul, plus, power, promote_inexact, remainder,
+    right_shift, times, true_divide,
+)
+# fmt: on
+from lumjax.trace.core import Primitive, set_methods
+
+PRIMITIVES: dict[str, Primitive] = {
+    value.name: value for value in tuple(globals().values()) if isinstance(value, Primitive)
+}
+bitwise_and, bitwise_or, bitwise_xor, bitwise_not = and_, or_, xor, not_
+
+set_methods({**OPERATORS, **CONVERSIONS})

@@ -11,7 +11,6 @@ from lumjax.errors import ArgumentValueError
 from lumjax.ops import numerics
 from lumjax.ops.checks import static_int
 from lumjax.ops.compare import and_, eq, ge, gt, is_ordered, lt, not_, or_
-from lumjax.ops.complex import conj, imag, real
 from lumjax.ops.elementwise import (
     add,
     asvalue,
@@ -27,6 +26,7 @@ from lumjax.ops.elementwise import (
     sub,
     unary,
 )
+from lumjax.ops.parts import conj, imag, real
 from lumjax.ops.record import (
     FLOATS,
     INEXACT,

@@ -22,6 +22,7 @@ from lumjax.errors import (
     ShapeError,
 )
 from lumjax.ops import numerics
+from lumjax.ops.layout import broadcast_in_dim, broadcast_in_dim_p
 from lumjax.ops.record import (
     ANY,
     INEXACT,
@@ -40,7 +41,6 @@ from lumjax.ops.record import (
     sample_avals,
     widened,
 )
-from lumjax.ops.layout import broadcast_in_dim, broadcast_in_dim_p
 from lumjax.trace.array import Array
 from lumjax.trace.aval import ShapedArray
 from lumjax.trace.core import Linear, Primitive, Sample, Tracer, Value, aval_of
