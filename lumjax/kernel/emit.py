@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import assert_never
+from typing import TypeAlias, assert_never
 
 import numpy as np
 
@@ -34,7 +34,8 @@ from lumjax.kernel.ir import (
     StoreStmt,
     Value,
 )
-from lumjax.kernel.prepare import Prepared, axis_symbol, group_axes, offset
+from lumjax.kernel.prepare import Prepared, group_axes, offset
+from lumjax.kernel.rewrite import axis_symbol, rename
 from lumjax.kernel.term import (
     Apply,
     Axis,
@@ -49,9 +50,19 @@ from lumjax.kernel.term import (
     free_names,
     loads,
 )
+from lumjax.target import Target
 from lumjax.trace import dim as dims
 from lumjax.trace.dim import Dim
 from lumjax.trace.form import ReduceOp, ScalarOp, Trait
+
+
+@dataclass(frozen=True, slots=True)
+class Reject:
+    """A group cannot be one kernel as it is; with `term` stored in a buffer of its own it might."""
+
+    term: Term
+    why: str
+
 
 CAST = ScalarOp("cast", 1, convert, None, 1.0, frozenset({Trait.CAST}))
 MULTIPLY = ScalarOp("mul", 2, np.multiply)
@@ -137,6 +148,13 @@ class Scope:
             scope = scope.parent
         return None
 
+    def binds(self, name: str) -> bool:
+        """Whether this scope or one around it binds the name."""
+        scope: Scope | None = self
+        while scope is not None and name not in scope.bound:
+            scope = scope.parent
+        return scope is not None
+
     def home(self, names: frozenset[str]) -> Scope:
         """The outermost scope in which all of `names` that are bound anywhere are bound."""
         scope = self
@@ -176,11 +194,16 @@ class _OpenLoop:
             self.outer.add(Loop(self.var, self.begin, self.end, self.step, self.kind, body))
 
 
+Inside: TypeAlias = Callable[[Scope], None]
+
+
 class Emitter:
     """Builds the phases of one kernel."""
 
-    def __init__(self, prepared: Prepared) -> None:
+    def __init__(self, prepared: Prepared, target: Target | None = None) -> None:
         self.prepared = prepared
+        self.target = target
+        self.scratch_bytes = target.l2 // 4 if target else 0
         self.chunks: dict[str, Dim] = {}
         self.workspace: dict[str, Buffer] = {}
         self.scratch: dict[str, Scratch] = {}
@@ -227,6 +250,12 @@ class Emitter:
         """The part of the axis that the current job walks."""
         return self.ranges.get(axis.name, (0, axis.extent))
 
+    def let(self, value: Value, scope: Scope) -> Ref:
+        """Name a value in `scope`."""
+        name = self.fresh("v")
+        scope.add(Let(name, value))
+        return Ref(name, value.dtype)
+
     # ---- values
 
     def value(self, term: Term, scope: Scope) -> Value:
@@ -238,8 +267,7 @@ class Emitter:
             else:
                 value = self.node(t, scope)
                 if isinstance(value, LoadValue | ApplyValue):
-                    home.add(Let(name := self.fresh("v"), value))
-                    value = Ref(name, t.dtype)
+                    value = self.let(value, home)
             home.memo[t] = value
         found = scope.find(term)
         assert found is not None, "a term has a value once its subterms have"
@@ -255,7 +283,9 @@ class Emitter:
                 return ApplyValue(term.op, args, term.dtype)
             case Load() | Index():
                 for _, t in term.indices:
-                    assert not (free_names(t) & inner), "an index term inside a tile is hoisted first"
+                    assert not (free_names(t) & inner), (
+                        "an index term inside a tile is hoisted first"
+                    )
                     self.value(t, scope)
                 return self.node(term, scope)
             case Lit() | Reduction():
@@ -270,11 +300,15 @@ class Emitter:
             case Index():
                 return IndexValue(self.indexed(term.expr, term.indices, scope), term.dtype)
             case Load():
-                at, mask = (self.indexed(d, term.indices, scope) for d in (term.coords[0], term.valid))
+                at, mask = (
+                    self.indexed(d, term.indices, scope) for d in (term.coords[0], term.valid)
+                )
                 fill = None if term.fill is None else Const(term.fill.dtype, term.fill.bits)
                 return LoadValue(self.buffer(term.buffer), at, mask, fill)
             case Apply():
-                return ApplyValue(term.op, tuple(self._found(a, scope) for a in term.args), term.dtype)
+                return ApplyValue(
+                    term.op, tuple(self._found(a, scope) for a in term.args), term.dtype
+                )
         assert_never(term)
 
     def _found(self, term: Term, scope: Scope) -> Value:
@@ -289,8 +323,7 @@ class Emitter:
             value = self._found(term, scope)
             if not isinstance(value, Ref):
                 home = scope.home(free_names(term))
-                home.add(Let(name := self.fresh("v"), value))
-                home.memo[term] = value = Ref(name, term.dtype)
+                home.memo[term] = value = self.let(value, home)
             names[symbol] = dims.symbol(value.name, None)
         return dims.substitute(expr, names) if names else expr
 
@@ -314,35 +347,49 @@ class Emitter:
         """The finished accumulator as the reduction's value."""
         value: Value = Ref(name, held(term))
         if held(term) != term.dtype:
-            scope.add(Let(cast := self.fresh("v"), ApplyValue(CAST, (value,), term.dtype)))
-            value = Ref(cast, term.dtype)
+            value = self.let(ApplyValue(CAST, (value,), term.dtype), scope)
         scope.memo[term] = value
         return value
 
     def serial(self, term: Reduction, scope: Scope) -> Value:
         """The reduction as serial loops with a scalar accumulator, in `scope`."""
-        self.fold([term], ordered_axes([term]), scope, LoopKind.SERIAL)
-        return scope.memo[term]
+        clash = {a: Axis(self.fresh("a_"), a.extent) for a in term.axes if scope.binds(a.name)}
+        fresh = rename(term, clash) if clash else term
+        assert isinstance(fresh, Reduction), "a renamed reduction is one"
+        self.fold([fresh], ordered_axes([fresh]), scope, LoopKind.SERIAL)
+        return scope.memo[fresh]
 
-    def fold(self, terms: Sequence[Reduction], axes: Sequence[Axis], scope: Scope, last: LoopKind) -> None:
-        """Reductions over the same axes in one loop nest; the innermost loop is of kind `last`."""
+    def fold(
+        self,
+        terms: Sequence[Reduction],
+        axes: Sequence[Axis],
+        scope: Scope,
+        last: LoopKind,
+        before: Inside | None = None,
+    ) -> list[str]:
+        """Reductions over the same axes in one loop nest, the innermost loop of kind `last`.
+
+        Returns the names of the accumulators.
+        """
         names = [self.accumulator(t, scope) for t in terms]
 
         def inside(inner: Scope) -> None:
+            if before is not None:
+                before(inner)
             for t, name in zip(terms, names, strict=True):
                 inner.add(Accumulate(name, self.body(t, inner)))
 
         self.nest(axes, scope, last, inside)
         for t, name in zip(terms, names, strict=True):
             self.finish(t, name, scope)
+        return names
 
-    def nest(
-        self, axes: Sequence[Axis], scope: Scope, last: LoopKind, inside: Callable[[Scope], None]
-    ) -> None:
+    def nest(self, axes: Sequence[Axis], scope: Scope, last: LoopKind, inside: Inside) -> None:
         """Loops over `axes`, outermost first, around what `inside` emits."""
         if not axes:
             inside(scope)
             return
+        assert not scope.binds(axes[0].name), "an axis is walked by one loop at a time"
         begin, end = self.range(axes[0])
         kind = last if len(axes) == 1 else LoopKind.SERIAL
         with scope.loop(axes[0].name, end, kind, begin) as inner:

@@ -21,6 +21,7 @@ from typing import Any, TypeAlias, assert_never
 import numpy as np
 
 from lumjax import dtype as dt
+from lumjax.kernel.rewrite import separate
 from lumjax.kernel.term import (
     Apply,
     Axis,
@@ -36,7 +37,6 @@ from lumjax.kernel.term import (
     subterms,
 )
 from lumjax.trace import dim as dims
-from lumjax.trace.dim import Dim
 from lumjax.trace.form import ReduceOp, ScalarOp, Trait
 
 Array: TypeAlias = np.ndarray[Any, Any]
@@ -51,12 +51,14 @@ def evaluate(root: Root, buffers: Buffers, sizes: Sizes | None = None, wide: boo
     sizes = sizes or {}
     shape = tuple(extent(a, sizes) for a in root.axes)
     out = np.empty(shape, _outside(root.buffer.dtype, wide))
-    for box in _boxes(shape, _largest(root.term, sizes)):
+    term = _separate(root)
+    for box in _boxes(shape, _largest(term, sizes)):
         axes = {a.name: np.arange(*r) for a, r in zip(root.axes, box, strict=True)}
         labels = {a.name: k for k, a in enumerate(root.axes)}
-        run = _Run(root.term, buffers, sizes, wide, axes, labels)
-        value = run.value(root.term)
-        out[tuple(slice(*r) for r in box)] = convert(value.reshape(value.shape[: len(shape)]), out.dtype)
+        value = _Run(term, buffers, sizes, wide, axes, labels).value(term)
+        out[tuple(slice(*r) for r in box)] = convert(
+            value.reshape(value.shape[: len(shape)]), out.dtype
+        )
     return out
 
 
@@ -65,8 +67,8 @@ def evaluate_at(
 ) -> Array:
     """The root's values at `coords`, an integer array [samples, rank], each computed by itself."""
     axes = {a.name: np.asarray(coords[:, k]) for k, a in enumerate(root.axes)}
-    run = _Run(root.term, buffers, sizes or {}, wide, axes, dict.fromkeys(axes, 0))
-    value = run.value(root.term)
+    term = _separate(root)
+    value = _Run(term, buffers, sizes or {}, wide, axes, dict.fromkeys(axes, 0)).value(term)
     flat = value.reshape(value.shape[0] if value.ndim else 1)
     return np.broadcast_to(convert(flat, _outside(root.buffer.dtype, wide)), (len(coords),))
 
@@ -88,9 +90,15 @@ def evaluate_term(
     """The term's array over `axes`, which must include its free axes."""
     ranges = {a.name: np.arange(extent(a, sizes or {})) for a in axes}
     labels = {a.name: k for k, a in enumerate(axes)}
-    run = _Run(term, buffers, sizes or {}, wide, ranges, labels)
-    value = run.value(term)
-    return np.broadcast_to(value.reshape(value.shape[: len(axes)]), [len(r) for r in ranges.values()])
+    term = separate(term, frozenset(labels))
+    value = _Run(term, buffers, sizes or {}, wide, ranges, labels).value(term)
+    return np.broadcast_to(
+        value.reshape(value.shape[: len(axes)]), [len(r) for r in ranges.values()]
+    )
+
+
+def _separate(root: Root) -> Term:
+    return separate(root.term, frozenset(a.name for a in root.axes))
 
 
 def extent(axis: Axis, sizes: Sizes) -> int:
@@ -267,7 +275,9 @@ class _Run:
     def _compute(self, term: Term) -> Array:
         match term:
             case Lit():
-                return convert(literal(term), _inside(term.dtype, self.wide)).reshape([1] * self.rank)
+                return convert(literal(term), _inside(term.dtype, self.wide)).reshape(
+                    [1] * self.rank
+                )
             case Load():
                 return self._load(term)
             case Index():
@@ -310,7 +320,11 @@ class _Run:
         inner = _inside(dtype, self.wide)
         values = [self.memo[a] for a in args]
         if Trait.CAST in op.traits or op.name == "cast":
-            held = convert(values[0], inner) if self.wide else convert(convert(values[0], dtype), inner)
+            held = (
+                convert(values[0], inner)
+                if self.wide
+                else convert(convert(values[0], dtype), inner)
+            )
             return held
         if op.name in _BITWISE_OF_FLOATS:
             values = [convert(v, a.dtype) for v, a in zip(values, args, strict=True)]

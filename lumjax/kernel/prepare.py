@@ -8,13 +8,14 @@ coordinates into row-major offsets, and `collapse` merges axes that every access
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import permutations, pairwise
+from itertools import pairwise, permutations
 
 import numpy as np
 
 from lumjax.kernel.evaluate import identity
+from lumjax.kernel.rewrite import axis_symbol, index_pairs, rebuild, rewrite
 from lumjax.kernel.term import (
     Apply,
     Axis,
@@ -30,8 +31,6 @@ from lumjax.kernel.term import (
 )
 from lumjax.trace import dim as dims
 from lumjax.trace.dim import Dim, Expr, IndexOp
-
-Rebuild = Callable[[Term, tuple[Term, ...]], Term]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +64,6 @@ def offset(shape: tuple[Dim, ...], coords: Iterable[Dim]) -> Dim:
     return total
 
 
-def axis_symbol(axis: Axis) -> Expr:
-    """The symbol that stands for the axis in index expressions."""
-    return dims.symbol(axis.name, 0, axis.extent - 1)
-
-
 def group_axes(group: Group) -> list[Axis]:
     """Every axis of the group: the roots' first, then the reductions'."""
     found: dict[str, Axis] = {a.name: a for r in group.roots for a in r.axes}
@@ -79,26 +73,6 @@ def group_axes(group: Group) -> list[Axis]:
                 for a in sorted(t.axes, key=lambda a: a.name):
                     found.setdefault(a.name, a)
     return list(found.values())
-
-
-def rewrite(term: Term, leaf: Rebuild, memo: dict[Term, Term]) -> Term:
-    """Rebuild a term bottom-up: `leaf(old, new children)` for every node, shared nodes once."""
-    for t in subterms(term):
-        if t not in memo:
-            memo[t] = leaf(t, tuple(memo[c] for c in _kids(t)))
-    return memo[term]
-
-
-def _kids(term: Term) -> tuple[Term, ...]:
-    match term:
-        case Load(indices=indices) | Index(indices=indices):
-            return tuple(t for _, t in indices)
-        case Apply(args=args):
-            return args
-        case Reduction(body=body):
-            return (body,)
-        case Lit():
-            return ()
 
 
 # ---- extents as arguments
@@ -162,11 +136,17 @@ def parametrise(group: Group) -> Prepared:
     def leaf(t: Term, kids: tuple[Term, ...]) -> Term:
         if isinstance(t, Load):
             coords = tuple(dims.substitute(c, symbols) for c in t.coords)
-            return Load(buffer(t.buffer), coords, dims.substitute(t.valid, symbols), t.fill, _pairs(t, kids))
+            return Load(
+                buffer(t.buffer),
+                coords,
+                dims.substitute(t.valid, symbols),
+                t.fill,
+                index_pairs(t, kids),
+            )
         if isinstance(t, Reduction):
             kept = frozenset(renamed[a.name] for a in t.axes if not _is(a.extent, 1))
             return _reduction(t, kept, kids[0])
-        return _rebuild(t, kids, symbols)
+        return rebuild(t, kids, symbols)
 
     memo: dict[Term, Term] = {}
     roots = tuple(
@@ -190,25 +170,6 @@ def _reduction(t: Reduction, axes: frozenset[Axis], body: Term) -> Term:
     if not axes and body.dtype == t.dtype:
         return body
     return Reduction(t.op, axes, body, t.dtype)
-
-
-def _pairs(t: Load | Index, kids: tuple[Term, ...]) -> tuple[tuple[str, Term], ...]:
-    return tuple((n, k) for (n, _), k in zip(t.indices, kids, strict=True))
-
-
-def _rebuild(t: Term, kids: tuple[Term, ...], symbols: Mapping[str, Dim]) -> Term:
-    match t:
-        case Lit():
-            return t
-        case Index():
-            return Index(dims.substitute(t.expr, symbols), t.dtype, _pairs(t, kids))
-        case Apply():
-            return Apply(t.op, kids, t.dtype)
-        case Load():
-            coords = tuple(dims.substitute(c, symbols) for c in t.coords)
-            return Load(t.buffer, coords, dims.substitute(t.valid, symbols), t.fill, _pairs(t, kids))
-        case Reduction():
-            return _reduction(t, t.axes, kids[0])
 
 
 def _classify(group: Group, axes: list[Axis]) -> _Classes:
@@ -247,9 +208,13 @@ def flatten(prepared: Prepared) -> Prepared:
     def leaf(t: Term, kids: tuple[Term, ...]) -> Term:
         if isinstance(t, Load):
             return Load(
-                _flat(t.buffer), (offset(t.buffer.shape, t.coords),), t.valid, t.fill, _pairs(t, kids)
+                _flat(t.buffer),
+                (offset(t.buffer.shape, t.coords),),
+                t.valid,
+                t.fill,
+                index_pairs(t, kids),
             )
-        return _rebuild(t, kids, {})
+        return rebuild(t, kids, {})
 
     memo: dict[Term, Term] = {}
     roots = tuple(
@@ -332,7 +297,7 @@ def _merge(prepared: Prepared, outer: Axis, inner: Axis) -> Prepared:
     def leaf(t: Term, kids: tuple[Term, ...]) -> Term:
         if isinstance(t, Reduction) and inner in t.axes:
             return _reduction(t, (t.axes - {outer, inner}) | {merged}, kids[0])
-        return _rebuild(t, kids, symbols)
+        return rebuild(t, kids, symbols)
 
     memo: dict[Term, Term] = {}
     roots = tuple(

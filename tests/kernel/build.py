@@ -8,7 +8,10 @@ import numpy as np
 
 from lumjax import dtype as dt
 from lumjax.kernel.emit import CAST
+from lumjax.kernel.evaluate import evaluate_group
+from lumjax.kernel.lower import Reject, lower
 from lumjax.kernel.term import Apply, Axis, Buffer, Group, Index, Lit, Load, Reduction, Root
+from lumjax.target import Backend, Target
 from lumjax.trace import dim as dims
 from lumjax.trace.form import ReduceOp, ScalarOp
 from tests.kernel.interpret import interpret
@@ -113,3 +116,20 @@ def run(kernel, buffers, **overrides):
 
 def shapes(*extents):
     return itertools.product(*extents)
+
+
+TARGET = Target(Backend.CPU, "test", "", 32, 16, 2)
+
+
+def check(g, kernel=None, tolerance=1e-5, chunks=None, seed=0, **given):
+    """Lower, run and compare with float64; returns the kernel."""
+    kernel = kernel or lower(g, TARGET)
+    assert not isinstance(kernel, Reject), kernel
+    rng = np.random.default_rng(seed)
+    buffers = inputs(g, rng, **given)
+    want = evaluate_group(g, buffers, wide=True)
+    overrides = {} if chunks is None else {n: chunks for n in kernel.sizes if n[0] == "c"}
+    got = run(kernel, buffers, **overrides)
+    for name, w in want.items():
+        np.testing.assert_allclose(got[name].astype(w.dtype), w, rtol=tolerance, atol=tolerance)
+    return kernel

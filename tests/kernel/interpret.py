@@ -59,7 +59,9 @@ class _Run:
                 acc = self.acc[s.name]
                 value = self.value(s.value)
                 assert s.value.dtype == acc.dtype
-                self.env[s.name] = np.asarray(combine(acc.op).numpy(self.env[s.name], value), acc.dtype)
+                self.env[s.name] = np.asarray(
+                    combine(acc.op).numpy(self.env[s.name], value), acc.dtype
+                )
             case ir.StoreStmt():
                 if self.dim(s.mask):
                     target = self.memory[s.buffer.name]

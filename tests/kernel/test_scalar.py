@@ -11,7 +11,21 @@ from lumjax.kernel.scalar import lower_scalar
 from lumjax.kernel.term import Load
 from lumjax.trace import dim as dims
 from lumjax.trace.form import ReduceOp
-from tests.kernel.build import *
+from tests.kernel.build import (
+    MAX,
+    SUM,
+    axis,
+    buf,
+    group,
+    inputs,
+    lit,
+    load,
+    op,
+    reduce,
+    root,
+    run,
+    sym,
+)
 
 
 def check(r, seed=0, tolerance=1e-5, **given):
@@ -82,3 +96,12 @@ def test_a_smaller_size_runs_in_the_same_kernel():
     buffers = {"x": x, "o": np.zeros(2, np.float32)}
     run(kernel, buffers, **small)
     np.testing.assert_array_equal(buffers["o"], x.sum(1))
+
+
+def test_one_axis_may_be_bound_and_free():
+    i, k = axis("i", 3), axis("k", 5)
+    x = load("x", i, k)
+    e = op("exp", op("sub", x, reduce(MAX, k, x)))
+    check(root("o", (i, k), op("div", e, reduce(SUM, k, e))))
+    inner = op("div", x, reduce(SUM, k, op("mul", x, x)))
+    check(root("o", (i,), reduce(SUM, k, inner)))

@@ -1,0 +1,419 @@
+"""CONTRACT: sums of products with free axes on both sides, in register tiles with an epilogue.
+
+`acc[m, n] = sum_k lhs[m, k] * rhs[k, n]` where m, n are one axis of each side and every other free axis is walked
+outside. The columns n are the vector axis and the root's last axis, so operands swap sides if need be. An operand
+that is not a plain load (a term, a window with padding, a transposed or a large right side) is staged: the right
+side once, into column panels in a workspace; the left side per job, into scratch. A long sum with a small result
+is split into partial sums (see split.py). Convolutions and their gradients are all this.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from lumjax import dtype as dt
+from lumjax.kernel.emit import (
+    CAST,
+    Emitter,
+    Scope,
+    held,
+    ordered_axes,
+    unit_strides,
+)
+from lumjax.kernel.evaluate import factors
+from lumjax.kernel.ir import (
+    ApplyValue,
+    IndexValue,
+    Let,
+    LoadValue,
+    LoopKind,
+    Ref,
+    StoreStmt,
+    Tile,
+    Value,
+)
+from lumjax.kernel.prepare import offset
+from lumjax.kernel.rewrite import axis_symbol, rebuild, rewrite
+from lumjax.kernel.row import cone
+from lumjax.kernel.share import extent
+from lumjax.kernel.split import Part, combine_parts
+from lumjax.kernel.term import Axis, Buffer, Load, Reduction, Root, Term, free_names
+from lumjax.target import Target
+from lumjax.trace import dim as dims
+from lumjax.trace.dim import Dim, Expr
+
+TILE_WORK = 1 << 20  # multiply-adds per job: tens of microseconds
+FEW_JOBS = 8
+MOST_PARTS = 64
+TILED = (dt.float16, dt.bfloat16, dt.float32, dt.float64)
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """A contraction and the roles of its axes."""
+
+    roots: tuple[Root, ...]
+    term: Reduction
+    lhs: Term
+    rhs: Term
+    m: Axis
+    n: Axis
+    outer: tuple[Axis, ...]
+    k: tuple[Axis, ...]
+    rows: int
+    cols: int
+
+
+def tile_shape(dtype: dt.DType, target: Target, columns: int) -> tuple[int, int]:
+    """Rows and columns of the register tile for results of `columns` columns."""
+    lanes = target.lanes(dt.accumulation_dtype(dtype).itemsize)
+    many = target.vector_registers >= 32
+    vectors = min(3 if many else 2, -(-columns // lanes))
+    rows = {1: 12, 2: 12, 3: 8}[vectors] if many else {1: 8, 2: 6}[vectors]
+    return rows, vectors * lanes
+
+
+def contraction(
+    emitter: Emitter, roots: Sequence[Root], found: Sequence[Reduction]
+) -> Tiling | None:
+    """The tiling that computes `roots`, if they are one contraction with an epilogue."""
+    if len(found) != 1 or emitter.target is None:
+        return None
+    (term,) = found
+    sides = operands(term)
+    if sides is None or not all(_epilogue(r, term) for r in roots):
+        return None
+    order = roots[0].axes
+    mine = _free(sides[0], term, order), _free(sides[1], term, order)
+    if set(order) != set(mine[0]) | set(mine[1]) or any(set(r.axes) != set(order) for r in roots):
+        return None
+    left, right = ([a for a in s if a not in o] for s, o in (mine, mine[::-1]))
+    if not left or not right:
+        return None
+    if order[-1] in left or (order[-1] not in right and _strided(sides, left[-1], right[-1])):
+        sides, left, right = (sides[1], sides[0]), right, left
+    m, n = max(left, key=lambda a: (extent(emitter, [a]) >= 4, left.index(a))), right[-1]
+    rows, cols = tile_shape(term.dtype, emitter.target, extent(emitter, [n]))
+    outer = tuple(a for a in order if a is not m and a is not n)
+    rows = max(1, min(rows, extent(emitter, [m])))
+    k = tuple(ordered_axes([replace_body(term, sides[0])]))
+    return Tiling(tuple(roots), term, sides[0], sides[1], m, n, outer, k, rows, cols)
+
+
+def replace_body(term: Reduction, body: Term) -> Reduction:
+    """The same reduction of another body."""
+    return Reduction(term.op, term.axes, body, term.dtype)
+
+
+def operands(term: Reduction) -> tuple[Term, Term] | None:
+    """The two sides of a contraction that tiles can compute."""
+    pair = factors(term)
+    if pair is None or term.dtype not in TILED or any(t.dtype != term.dtype for t in pair):
+        return None
+    return pair
+
+
+def _epilogue(root: Root, term: Reduction) -> bool:
+    return term in cone([root.term])
+
+
+def _free(side: Term, term: Reduction, order: Sequence[Axis]) -> list[Axis]:
+    names = free_names(side) - {a.name for a in term.axes}
+    return [a for a in order if a.name in names]
+
+
+def _strided(sides: tuple[Term, Term], left: Axis, right: Axis) -> bool:
+    return not unit_strides([sides[1]], right) and bool(unit_strides([sides[0]], left))
+
+
+# ---- blocks and jobs
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """How the result is cut: a unit is a block of rows by a block of column panels at one point of `outer`."""
+
+    block_rows: Dim
+    block_panels: Dim
+    panels: Dim
+    units: tuple[Axis, ...]
+    chunk: Dim
+
+
+def emit_contract(emitter: Emitter, tiling: Tiling) -> None:
+    """Append the phases: panels of a staged right side, the tiles, the sum of parts if it is split."""
+    work = extent(emitter, (*tiling.outer, tiling.m, tiling.n, *tiling.k))
+    rhs = stage_right(emitter, tiling)
+    blocks = cut(emitter, tiling, work)
+    units = math.prod(emitter.size(a.extent) or 1 for a in blocks.units)
+    jobs = -(-units // (emitter.size(blocks.chunk) or 1))
+    parts = min(work // TILE_WORK, MOST_PARTS, extent(emitter, tiling.k[:1]))
+    if jobs < FEW_JOBS and parts > 1:
+        Tiles(emitter, tiling, blocks, rhs).emit_split(parts)
+    else:
+        Tiles(emitter, tiling, blocks, rhs).emit()
+
+
+def cut(emitter: Emitter, tiling: Tiling, work: int) -> Blocks:
+    """Blocks whose left side stays in the second-level cache, and enough of them to share out."""
+    assert emitter.target is not None, "tiles are shaped for a target"
+    m, n = extent(emitter, [tiling.m]), extent(emitter, [tiling.n])
+    depth = extent(emitter, tiling.k)
+    itemsize = held(tiling.term).itemsize
+    fitting = max(1, emitter.target.l2 // 2 // max(1, depth * itemsize * tiling.rows))
+    tall = tiling.rows * min(fitting, 32, -(-m // tiling.rows))
+    across = -(-n // tiling.cols)
+    blocks = extent(emitter, tiling.outer) * -(-m // tall)
+    wide = across
+    if blocks < 2 * FEW_JOBS and work > 2 * TILE_WORK:
+        wide = max(1, across // max(1, 2 * FEW_JOBS // blocks))
+    block_rows, block_panels = emitter.chunk(tall), emitter.chunk(wide)
+    panels = dims.ceiling_divide(tiling.n.extent, tiling.cols)
+    units = (
+        *tiling.outer,
+        Axis(emitter.fresh("mb"), dims.ceiling_divide(tiling.m.extent, block_rows)),
+        Axis(emitter.fresh("nb"), dims.ceiling_divide(panels, block_panels)),
+    )
+    per_unit = max(1, min(tall, m) * min(wide * tiling.cols, n) * depth)
+    chunk = emitter.chunk(max(1, TILE_WORK // per_unit))
+    return Blocks(block_rows, block_panels, panels, units, chunk)
+
+
+# ---- the right side
+
+
+@dataclass(frozen=True, slots=True)
+class Panels:
+    """The right side in a workspace: [outer point][panel][k...][column]."""
+
+    buffer: Buffer
+    outer: tuple[Axis, ...]
+    k: tuple[Axis, ...]
+
+
+def stage_right(emitter: Emitter, tiling: Tiling) -> Panels | None:
+    """Append the phase that lays out the right side in panels; None where it is read in place."""
+    assert emitter.target is not None, "tiles are shaped for a target"
+    outer = tuple(a for a in tiling.outer if a.name in free_names(tiling.rhs))
+    total = extent(emitter, (*outer, tiling.n, *tiling.k)) * held(tiling.term).itemsize
+    uses = extent(emitter, [tiling.m, *(a for a in tiling.outer if a not in outer)])
+    large = total > emitter.target.l2 // 2 and uses >= 64
+    if plain(tiling.rhs, tiling.k, tiling.n) and not large:
+        return None
+    panels = dims.ceiling_divide(tiling.n.extent, tiling.cols)
+    space = math.prod((a.extent for a in (*outer, *tiling.k)), start=panels * tiling.cols)
+    staged = Panels(emitter.temporary(space, held(tiling.term)), outer, tiling.k)
+    panel = Axis(emitter.fresh("nb"), panels)
+    each = extent(emitter, tiling.k) * tiling.cols
+    top = Scope(bound={job := emitter.fresh("job")})
+    chunk = emitter.chunk(max(1, (1 << 16) // each))
+    points = math.prod((a.extent for a in outer), start=panels)
+    begin = dims.symbol(job) * chunk
+    with top.loop(
+        flat := emitter.fresh("p"), dims.minimum(begin + chunk, points), begin=begin
+    ) as unit:
+        emitter.decode((*outer, panel), dims.symbol(flat, 0, points - 1), unit)
+        q = axis_symbol(panel)
+        emitter.ranges[tiling.n.name] = (
+            q * tiling.cols,
+            dims.minimum(q * tiling.cols + tiling.cols, tiling.n.extent),
+        )
+
+        def fill(scope: Scope) -> None:
+            at = panel_offset(staged, q, tiling, panels)
+            value = widened(emitter.value(tiling.rhs, scope), staged.buffer.dtype)
+            scope.add(StoreStmt(staged.buffer, at, value))
+
+        emitter.nest((*tiling.k, tiling.n), unit, LoopKind.VECTOR, fill)
+        del emitter.ranges[tiling.n.name]
+    emitter.phase(job, dims.ceiling_divide(points, chunk), top)
+    return staged
+
+
+def panel_offset(staged: Panels, panel: Dim, tiling: Tiling, panels: Dim) -> Dim:
+    """Where the element of the right side at the current (outer, k, n) lies, in panel `panel`."""
+    shape = (*(a.extent for a in staged.outer), panels, *(a.extent for a in staged.k), tiling.cols)
+    column = axis_symbol(tiling.n) - panel * tiling.cols
+    coords = (*map(axis_symbol, staged.outer), panel, *map(axis_symbol, staged.k), column)
+    return offset(shape, coords)
+
+
+def widened(value: Value, dtype: dt.DType) -> Value:
+    """The value in the accumulator's dtype."""
+    return value if value.dtype == dtype else ApplyValue(CAST, (value,), dtype)
+
+
+def plain(term: Term, k: Sequence[Axis], unit: Axis | None = None) -> bool:
+    """Whether a term is a load that is affine in `k` and, if given, walks `unit` with stride 1."""
+    if not isinstance(term, Load) or term.indices or isinstance(term.valid, Expr):
+        return False
+    if any(dims.coefficient(term.coords[0], a.name) is None for a in k):
+        return False
+    return unit is None or dims.same(dims.coefficient(term.coords[0], unit.name) or 0, 1)
+
+
+# ---- the tiles
+
+Finish: TypeAlias = Callable[[Scope, Value], None]
+
+
+class Tiles:
+    """Emits the phase that computes the tiles, for the whole sum or for parts of it."""
+
+    def __init__(
+        self, emitter: Emitter, tiling: Tiling, blocks: Blocks, rhs: Panels | None
+    ) -> None:
+        self.emitter = emitter
+        self.tiling = tiling
+        self.blocks = blocks
+        self.rhs = rhs
+        self.k: list[tuple[str, Dim]] = [(a.name, a.extent) for a in tiling.k]
+        self.widths: list[Dim] = [a.extent for a in tiling.k]  # strides of the staged left side
+        self.lhs = tiling.lhs
+        self.shift: dict[str, Dim] = {}
+        self.scratch: Buffer | None = None
+
+    def emit(self) -> None:
+        """One phase that stores the roots."""
+        top = Scope(bound={job := self.emitter.fresh("job")})
+        units = math.prod((a.extent for a in self.blocks.units), start=1)
+        begin = dims.symbol(job) * self.blocks.chunk
+        end = dims.minimum(begin + self.blocks.chunk, units)
+        self._allocate(math.prod(self.widths, start=1))
+        with top.loop(flat := self.emitter.fresh("p"), end, begin=begin) as unit:
+            self.emitter.decode(self.blocks.units, dims.symbol(flat, 0, units - 1), unit)
+            self._unit(unit, self._store_roots)
+        self.emitter.phase(job, dims.ceiling_divide(units, self.blocks.chunk), top)
+
+    def emit_split(self, count: int) -> None:
+        """Partial sums over shares of the first k axis, then their combination."""
+        emitter, tiling = self.emitter, self.tiling
+        axis = tiling.k[0]
+        share = emitter.chunk(-(-extent(emitter, [axis]) // count))
+        parts = dims.ceiling_divide(axis.extent, share)
+        order = tiling.roots[0].axes
+        space = math.prod((a.extent for a in order), start=parts)
+        part = Part(tiling.term, order, emitter.temporary(space, held(tiling.term)))
+        top = Scope(bound={job := emitter.fresh("job")})
+        units = math.prod((a.extent for a in self.blocks.units), start=1)
+        start = emitter.fresh("k")
+        index = dims.floor_divide(dims.symbol(job), units)
+        top.add(Let(start, IndexValue(index * share, dt.int64)))
+        top.bound.add(start)
+        self._take_share(axis, dims.symbol(start), share)
+        self._allocate(math.prod(self.widths, start=1))
+        emitter.decode(self.blocks.units, dims.remainder(dims.symbol(job), units), top)
+        at = part.at(index)
+        self._unit(top, lambda scope, sum: scope.add(StoreStmt(part.buffer, at, sum)))
+        emitter.phase(job, parts * units, top)
+        combine_parts(emitter, tiling.roots, [part], parts)
+
+    def _take_share(self, axis: Axis, start: Expr, share: Dim) -> None:
+        """Restrict the first k axis to [start, start + share)."""
+        inner = Axis(self.emitter.fresh("k"), share)
+        length = dims.minimum(share, axis.extent - start)
+        self.k[0] = inner.name, length
+        self.widths[0] = share
+        self.shift = {axis.name: start + dims.symbol(inner.name)}
+        self.lhs = rewrite(self.tiling.lhs, lambda t, kids: rebuild(t, kids, self.shift), {})
+
+    def _allocate(self, depth: Dim) -> None:
+        """Scratch for the left side, if it is staged and fits."""
+        emitter = self.emitter
+        if plain(self.lhs, [Axis(n, e) for n, e in self.k]):
+            return
+        elements = (emitter.size(self.blocks.block_rows * depth)) or emitter.scratch_bytes
+        self.scratch = emitter.local(elements, held(self.tiling.term))
+
+    def _unit(self, scope: Scope, finish: Finish) -> None:
+        """All tiles of one unit, whose coordinates `scope` binds."""
+        emitter, tiling, blocks = self.emitter, self.tiling, self.blocks
+        rows, columns = (axis_symbol(a) for a in blocks.units[-2:])
+        first = rows * blocks.block_rows
+        last = dims.minimum(first + blocks.block_rows, tiling.m.extent)
+        if self.scratch is not None:
+            self._stage_left(scope, first, last)
+        begin = columns * blocks.block_panels
+        end = dims.minimum(begin + blocks.block_panels, blocks.panels)
+        panel, row = emitter.fresh("q"), emitter.fresh("r")
+        with (
+            scope.loop(panel, end, begin=begin) as over,
+            over.loop(row, last, begin=first, step=tiling.rows) as inner,
+        ):
+            self._tile(inner, dims.symbol(panel), dims.symbol(row), (first, last), finish)
+
+    def _tile(
+        self, scope: Scope, panel: Dim, row: Dim, block: tuple[Dim, Dim], finish: Finish
+    ) -> None:
+        tiling, emitter = self.tiling, self.emitter
+        dtype = held(tiling.term)
+        acc = emitter.fresh("t")
+        body = Scope(scope, {tiling.m.name, tiling.n.name})
+        total: Value = Ref(acc, dtype)
+        finish(body, total)
+        tile = Tile(
+            acc,
+            dtype,
+            tiling.m.name,
+            row,
+            block[1],
+            tiling.rows,
+            tiling.n.name,
+            panel * tiling.cols,
+            tiling.n.extent,
+            tiling.cols,
+            tuple(self.k),
+            widened(self._left(scope, block[0]), dtype),
+            widened(self._right(scope, panel), dtype),
+            tuple(body.stmts),
+        )
+        scope.add(tile)
+
+    def _store_roots(self, scope: Scope, total: Value) -> None:
+        term = self.tiling.term
+        if total.dtype != term.dtype:
+            total = self.emitter.let(ApplyValue(CAST, (total,), term.dtype), scope)
+        scope.memo[term] = total
+        for root in self.tiling.roots:
+            self.emitter.store(root, scope)
+
+    def _left(self, scope: Scope, first: Dim) -> Value:
+        if self.scratch is None:
+            assert isinstance(self.lhs, Load), "what is not a load is staged"
+            return self.emitter.node(self.lhs, scope)
+        return LoadValue(self.scratch, self._scratch_offset(first))
+
+    def _scratch_offset(self, first: Dim) -> Dim:
+        at = axis_symbol(self.tiling.m) - first
+        for (name, _), width in zip(self.k, self.widths, strict=True):
+            at = at * width + dims.symbol(name)
+        return at
+
+    def _right(self, scope: Scope, panel: Dim) -> Value:
+        if self.rhs is None:
+            assert isinstance(self.tiling.rhs, Load), "what is not a load is staged"
+            node = self.emitter.node(self.tiling.rhs, scope)
+            assert isinstance(node, LoadValue), "a load's value is one"
+            return replace(node, offset=dims.substitute(node.offset, self.shift))
+        at = panel_offset(self.rhs, panel, self.tiling, self.blocks.panels)
+        return LoadValue(self.rhs.buffer, dims.substitute(at, self.shift))
+
+    def _stage_left(self, scope: Scope, first: Dim, last: Dim) -> None:
+        """Compute the block's rows of the left side into scratch."""
+        emitter, scratch = self.emitter, self.scratch
+        assert scratch is not None, "the left side is staged"
+        m = self.tiling.m
+        emitter.ranges[m.name] = first, last
+        axes = [m, *(Axis(n, e) for n, e in self.k)]
+        best = max(axes, key=lambda a: (unit_strides([self.lhs], a), a is axes[-1]))
+        ordered = [a for a in axes if a is not best] + [best]
+
+        def fill(inner: Scope) -> None:
+            value = widened(emitter.value(self.lhs, inner), scratch.dtype)
+            inner.add(StoreStmt(scratch, self._scratch_offset(first), value))
+
+        emitter.nest(ordered, scope, LoopKind.VECTOR, fill)
+        del emitter.ranges[m.name]

@@ -1,0 +1,106 @@
+"""From a group of terms to a kernel: which of the loop programs computes which roots.
+
+    lower(group, target) -> Kernel | Reject(term, why)      the programs below
+    lower_scalar(root)   -> Kernel                          the fallback: any single root
+
+The roots are divided into parts that share axes or reductions; each part becomes one or two phases of the kernel:
+
+    MAP        no reductions: one pass, vectors along the last axis                      kernel/map.py
+    CONTRACT   a sum of products with free axes on both sides: register tiles            kernel/contract.py
+    ROW        reductions that give one number per row: rows in parallel                 kernel/row.py
+    SPLIT      reductions across the rows as well: partial results, then their sum       kernel/split.py
+
+What fits none of them is refused, naming the reduction that should be stored in a buffer of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeAlias
+
+from lumjax.kernel.contract import contraction, emit_contract
+from lumjax.kernel.emit import Emitter, Reject
+from lumjax.kernel.ir import Kernel
+from lumjax.kernel.map import emit_map
+from lumjax.kernel.prepare import prepare
+from lumjax.kernel.row import emit_rows, grid_axes, reductions, unfit
+from lumjax.kernel.scalar import emit_scalar, lower_scalar
+from lumjax.kernel.split import emit_split, split_axis
+from lumjax.kernel.term import Group, Root, loads
+from lumjax.target import Target
+
+__all__ = ["Reject", "lower", "lower_scalar"]
+
+Program: TypeAlias = Callable[[], None]
+
+
+def lower(group: Group, target: Target, name: str = "kernel") -> Kernel | Reject:
+    """One kernel that computes the group's roots, or the term that keeps it from being one."""
+    prepared = prepare(group)
+    emitter = Emitter(prepared, target)
+    refused: Reject | None = None
+    for parts in divisions(prepared.live()):
+        programs = [choose(emitter, roots) for roots in parts]
+        wrong = [p for p in programs if isinstance(p, Reject)]
+        if not wrong:
+            for program in programs:
+                if not isinstance(program, Reject):
+                    program()
+            return emitter.kernel(name)
+        refused = refused or wrong[0]
+    assert refused is not None, "a group has a division"
+    return Reject(prepared.origin[refused.term], refused.why)
+
+
+def choose(emitter: Emitter, roots: Sequence[Root]) -> Program | Reject:
+    """The program that computes the roots together."""
+    found = reductions(r.term for r in roots)
+    if not found:
+        return lambda: emit_map(emitter, roots)
+    tiles = contraction(emitter, roots, found)
+    if tiles is not None:
+        return lambda: emit_contract(emitter, tiles)
+    split = split_axis(emitter, roots, found)
+    if split is not None:
+        return lambda: emit_split(emitter, roots, split)
+    refused = unfit(emitter, roots, found)
+    if refused is None:
+        return lambda: emit_rows(emitter, roots)
+    if len(roots) == 1 and found == [roots[0].term]:
+        return lambda: emit_scalar(emitter, roots[0])
+    return refused
+
+
+def divisions(roots: Sequence[Root]) -> Iterable[list[list[Root]]]:
+    """Ways to divide roots into parts, the most sharing first."""
+    yield joined(roots, together)
+    yield joined(roots, overlapping)
+    yield [[r] for r in roots]
+
+
+def joined(roots: Sequence[Root], related: Callable[[Root, Root], bool]) -> list[list[Root]]:
+    """The connected components of a relation, in order."""
+    parts: list[list[Root]] = []
+    for root in roots:
+        mine = [p for p in parts if any(related(r, root) for r in p)]
+        parts = [p for p in parts if p not in mine]
+        parts.append([r for p in mine for r in p] + [root])
+    return parts
+
+
+def overlapping(a: Root, b: Root) -> bool:
+    """Whether two roots share a reduction, or are pointwise over the same axes."""
+    mine, others = reductions([a.term]), reductions([b.term])
+    if not mine and not others:
+        return a.axes == b.axes
+    return not set(mine).isdisjoint(others)
+
+
+def together(a: Root, b: Root) -> bool:
+    """Whether two roots may gain from one pass over their rows."""
+    if overlapping(a, b):
+        return True
+    if not set(loads(a.term)) & set(loads(b.term)):
+        return False
+    mine, others = reductions([a.term]), reductions([b.term])
+    return set(grid_axes([a], mine)) == set(grid_axes([b], others)) or a.axes == b.axes

@@ -1,0 +1,186 @@
+"""CONTRACT kernels."""
+
+from __future__ import annotations
+
+import pytest
+
+from lumjax import dtype as dt
+from lumjax.kernel import ir
+from lumjax.kernel.lower import lower
+from lumjax.kernel.term import Load
+from lumjax.trace import dim as dims
+from tests.kernel.build import (
+    SUM,
+    TARGET,
+    axis,
+    buf,
+    check,
+    group,
+    lit,
+    load,
+    op,
+    reduce,
+    root,
+    sym,
+)
+
+
+def tiles(kernel):
+    found = []
+
+    def walk(stmts):
+        for s in stmts:
+            if isinstance(s, ir.Tile):
+                found.append(s)
+            if isinstance(s, ir.Loop):
+                walk(s.body)
+
+    for phase in kernel.phases:
+        walk(phase.body)
+    return found
+
+
+def matmul(layout, m, n, k, dtype=dt.float32):
+    x = load("x", m, k, dtype=dtype) if layout[0] == "N" else load("x", k, m, dtype=dtype)
+    y = load("y", k, n, dtype=dtype) if layout[1] == "N" else load("y", n, k, dtype=dtype)
+    return reduce(SUM, k, op("mul", x, y))
+
+
+@pytest.mark.parametrize("layout", ["NN", "NT", "TN", "TT"])
+@pytest.mark.parametrize(
+    "shape", [(3, 5, 4), (9, 20, 7), (1, 3, 2), (2, 1, 3), (13, 17, 1), (4, 0, 3), (3, 4, 0)]
+)
+def test_layouts(layout, shape):
+    m, n, k = (axis(a, s) for a, s in zip("mnk", shape))
+    kernel = check(group(root("o", (m, n), matmul(layout, m, n, k))))
+    if min(shape) > 1:
+        assert len(tiles(kernel)) == 1
+        assert bool(kernel.workspace) == (layout[1] == "T")  # a transposed right side is staged
+
+
+@pytest.mark.parametrize("layout", ["NN", "NT"])
+def test_a_transposed_result_swaps_the_sides(layout):
+    m, n, k = axis("m", 5), axis("n", 6), axis("k", 4)
+    kernel = check(group(root("o", (n, m), matmul(layout, m, n, k))))
+    assert len(tiles(kernel)) == 1
+
+
+@pytest.mark.parametrize("dtype", dt.FLOATING)
+def test_dtypes(dtype):
+    m, n, k = axis("m", 5), axis("n", 6), axis("k", 4)
+    kernel = check(group(root("o", (m, n), matmul("NN", m, n, k, dtype))), tolerance=5e-2)
+    (tile,) = tiles(kernel)
+    assert tile.dtype == dt.accumulation_dtype(dtype)
+
+
+def test_bias_and_relu_in_the_epilogue():
+    m, n, k = axis("m", 7), axis("n", 20), axis("k", 4)
+    total = op("add", matmul("NN", m, n, k), load("b", n))
+    out = op("max", total, lit(0.0))
+    mask = op("lt", lit(0.0), total)
+    kernel = check(
+        group(root("o", (m, n), out), root("p", (m, n), op("select", mask, total, lit(0.0))))
+    )
+    assert len(kernel.phases) == 1
+
+
+def test_batched_heads():
+    b, h, t, s, d = axis("b", 2), axis("h", 3), axis("t", 4), axis("s", 5), axis("d", 6)
+    q, k = load("q", b, t, h, d), load("k", b, s, h, d)
+    check(group(root("o", (b, h, t, s), op("mul", reduce(SUM, d, op("mul", q, k)), lit(0.5)))))
+
+
+def test_a_product_spread_over_two_row_and_two_column_axes():
+    a, b, c, d, e = axis("a", 2), axis("b", 3), axis("c", 4), axis("d", 5), axis("e", 3)
+    check(
+        group(
+            root(
+                "o", (a, c, b, d), reduce(SUM, e, op("mul", load("x", a, b, e), load("y", e, c, d)))
+            )
+        )
+    )
+
+
+def test_operands_that_are_terms_are_staged():
+    m, n, k = axis("m", 5), axis("n", 6), axis("k", 4)
+    x = op("tanh", load("x", m, k))
+    y = op("add", load("y", k, n), load("z", n))
+    kernel = check(group(root("o", (m, n), reduce(SUM, k, op("mul", x, y)))))
+    assert len(tiles(kernel)) == 1
+    assert kernel.scratch
+    assert kernel.workspace
+
+
+def convolution(batch, size, kernel, stride, cin, cout, pad):
+    out = (size + 2 * pad - kernel) // stride + 1
+    b, h, w, o = axis("b", batch), axis("h", out), axis("w", out), axis("o", cout)
+    u, v, c = axis("u", kernel), axis("v", kernel), axis("c", cin)
+    row, col = sym(h) * stride + sym(u) - pad, sym(w) * stride + sym(v) - pad
+    inside = 1
+    for e in (row, col):
+        inside = dims.logical_and(
+            inside, dims.logical_and(dims.less_equal(0, e), dims.less(e, size))
+        )
+    fill = None if isinstance(inside, int) else lit(0.0)
+    x = Load(buf("x", batch, size, size, cin), (sym(b), row, col, sym(c)), inside, fill)
+    return (b, h, w, o), (u, v, c), x
+
+
+@pytest.mark.parametrize(("stride", "pad"), [(1, 0), (1, 1), (2, 1)])
+def test_convolution(stride, pad):
+    out, red, x = convolution(2, 6, 3, stride, 2, 5, pad)
+    weight = load("weight", *red, out[3])
+    kernel = check(group(root("o", out, reduce(SUM, red, op("mul", x, weight)))))
+    assert len(tiles(kernel)) == 1
+
+
+def test_the_weight_gradient_of_a_convolution():
+    (b, h, w, o), red, x = convolution(3, 5, 3, 1, 2, 4, 1)
+    dy = load("dy", b, h, w, o)
+    check(group(root("dw", (*red, o), reduce(SUM, (b, h, w), op("mul", x, dy)))))
+
+
+def test_the_input_gradient_of_a_convolution():
+    b, h, w, c = axis("b", 2), axis("h", 5), axis("w", 5), axis("c", 3)
+    u, v, o = axis("u", 3), axis("v", 3), axis("o", 4)
+    row, col = sym(h) - sym(u) + 1, sym(w) - sym(v) + 1
+    inside = 1
+    for e in (row, col):
+        inside = dims.logical_and(inside, dims.logical_and(dims.less_equal(0, e), dims.less(e, 5)))
+    dy = Load(buf("dy", 2, 5, 5, 4), (sym(b), row, col, sym(o)), inside, lit(0.0))
+    check(
+        group(
+            root(
+                "dx",
+                (b, h, w, c),
+                reduce(SUM, (u, v, o), op("mul", dy, load("weight", u, v, c, o))),
+            )
+        )
+    )
+
+
+def test_a_long_sum_is_split():
+    m, n, k = axis("m", 16), axis("n", 16), axis("k", 40000)
+    kernel = lower(group(root("o", (m, n), matmul("TN", m, n, k))), TARGET)
+    assert len(kernel.phases) == 2
+
+
+@pytest.mark.parametrize("layout", ["NN", "TT"])
+def test_split_sums_are_right(layout, monkeypatch):
+    monkeypatch.setattr("lumjax.kernel.contract.TILE_WORK", 16)
+    m, n, k = axis("m", 3), axis("n", 5), axis("k", 30)
+    x, y = load("x", m, k), load("y", n, k)
+    total = reduce(
+        SUM, k, op("mul", op("tanh", x), y) if layout == "TT" else op("mul", x, load("z", k, n))
+    )
+    kernel = check(group(root("o", (m, n), op("add", total, load("b", n)))))
+    assert len(kernel.workspace) == (2 if layout == "TT" else 1)
+
+
+def test_many_blocks(monkeypatch):
+    monkeypatch.setattr("lumjax.kernel.contract.FEW_JOBS", 0)
+    m, n, k = axis("m", 50), axis("n", 70), axis("k", 3)
+    g = group(root("o", (m, n), matmul("NT", m, n, k)))
+    kernel = check(g)
+    for chunk in (1, 2, 9):
+        check(g, kernel=kernel, chunks=chunk)

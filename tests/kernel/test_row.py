@@ -1,0 +1,198 @@
+"""ROW and SPLIT kernels."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from lumjax import dtype as dt
+from lumjax.kernel.lower import Reject, lower
+from lumjax.kernel.term import Load
+from lumjax.trace import dim as dims
+from lumjax.trace.form import ReduceOp
+from tests.kernel.build import (
+    MAX,
+    SUM,
+    TARGET,
+    axis,
+    check,
+    group,
+    lit,
+    load,
+    op,
+    reduce,
+    root,
+    sym,
+)
+
+
+def softmax_terms(i, k, x=None):
+    x = x or load("x", i, k)
+    e = op("exp", op("sub", x, reduce(MAX, k, x)))
+    return op("div", e, reduce(SUM, k, e))
+
+
+def mean(k, body):
+    return op("mul", reduce(SUM, k, body), lit(1.0 / k.extent))
+
+
+@pytest.mark.parametrize("n", [1, 3, 0])
+@pytest.mark.parametrize("m", [1, 5, 33])
+def test_softmax(n, m):
+    i, k = axis("i", n), axis("k", m)
+    kernel = check(group(root("o", (i, k), softmax_terms(i, k))))
+    if n > 1 and m > 1:
+        assert len(kernel.phases) == 1
+        assert len(kernel.scratch) == 1  # the exponentials are computed once
+
+
+def test_softmax_with_separate_axis_names():
+    i, k, j, l = axis("i", 3), axis("k", 6), axis("j", 6), axis("l", 6)
+    top = reduce(MAX, j, load("x", i, j))
+    total = reduce(SUM, l, op("exp", op("sub", load("x", i, l), top)))
+    e = op("exp", op("sub", load("x", i, k), top))
+    check(group(root("o", (i, k), op("div", e, total))))
+
+
+def test_softmax_over_the_first_axis_runs_down_columns():
+    i, k = axis("i", 6), axis("k", 9)
+    x = load("x", i, k)
+    e = op("exp", op("sub", x, reduce(MAX, i, x)))
+    check(group(root("o", (i, k), op("div", e, reduce(SUM, i, e)))))
+
+
+def layer_norm(i, k):
+    x = load("x", i, k)
+    centred = op("sub", x, mean(k, x))
+    scale = op(
+        "div", lit(1.0), op("sqrt", op("add", mean(k, op("mul", centred, centred)), lit(1e-5)))
+    )
+    return centred, scale
+
+
+def test_layer_norm():
+    b, t, k = axis("b", 2), axis("t", 3), axis("k", 8)
+    x = load("x", b, t, k)
+    centred = op("sub", x, mean(k, x))
+    scale = op(
+        "div", lit(1.0), op("sqrt", op("add", mean(k, op("mul", centred, centred)), lit(1e-5)))
+    )
+    out = op("add", op("mul", op("mul", centred, scale), load("g", k)), load("h", k))
+    kernel = check(group(root("o", (b, t, k), out), root("s", (b, t), scale)))
+    assert len(kernel.phases) == 1
+
+
+def layer_norm_backward(i, k):
+    centred, scale = layer_norm(i, k)
+    hat = op("mul", centred, scale)
+    dy = load("dy", i, k)
+    dh = op("mul", dy, load("g", k))
+    inner = op("sub", op("sub", dh, mean(k, dh)), op("mul", hat, mean(k, op("mul", dh, hat))))
+    return (
+        root("dx", (i, k), op("mul", inner, scale)),
+        root("dg", (k,), reduce(SUM, i, op("mul", dy, hat))),
+        root("db", (k,), reduce(SUM, i, dy)),
+    )
+
+
+@pytest.mark.parametrize("n", [1, 7])
+def test_layer_norm_backward_is_one_kernel(n):
+    i, k = axis("i", n), axis("k", 8)
+    kernel = check(group(*layer_norm_backward(i, k)))
+    if n > 1:
+        assert len(kernel.phases) == 2
+        assert kernel.workspace
+
+
+def test_cross_entropy_loss_of_rows():
+    i, k = axis("i", 6), axis("k", 5)
+    x = load("x", i, k)
+    top = reduce(MAX, k, x)
+    total = reduce(SUM, k, op("exp", op("sub", x, top)))
+    label = load("label", i, dtype=np.int32)
+    clipped = dims.minimum(dims.maximum(dims.symbol("g", None), 0), 4)
+    picked = Load(x.buffer, (sym(i), clipped), indices=(("g", label),))
+    row = op("sub", op("sub", picked, top), op("tanh", total))
+    kernel = check(group(root("o", (), mean(i, row))))
+    assert len(kernel.phases) == 2
+
+
+@pytest.mark.parametrize("n", [1, 2, 1000])
+def test_column_sums(n):
+    i, j = axis("i", n), axis("j", 6)
+    check(group(root("o", (j,), reduce(SUM, i, load("x", i, j)))), tolerance=1e-4)
+
+
+def test_large_sums_are_split():
+    i, j, k = axis("i", 300), axis("j", 20), axis("k", 60)
+    x = load("x", i, j, k)
+    kernel = lower(
+        group(root("o", (k,), reduce(SUM, (i, j), x)), root("p", (), reduce(SUM, (i, j, k), x))),
+        TARGET,
+    )
+    assert len(kernel.workspace) == 2
+    kernel = lower(group(root("p", (), reduce(SUM, (i, j, k), x))), TARGET)
+    assert len(kernel.phases) == 2
+
+
+def test_split_sums_are_right():
+    i, j = axis("i", 50), axis("j", 6)
+    x = load("x", i, j)
+    total = reduce(SUM, (i, j), x)
+    g = group(root("o", (j,), reduce(SUM, i, x)), root("p", (), op("neg", total)))
+    kernel = check(g, tolerance=1e-4)
+    for share in (1, 7, 49, 50, 51):
+        check(g, tolerance=1e-4, kernel=kernel, chunks=share)
+
+
+@pytest.mark.parametrize("kind", list(ReduceOp))
+@pytest.mark.parametrize("keep", ["row", "column", "none"])
+def test_every_monoid(kind, keep):
+    i, j = axis("i", 5), axis("j", 7)
+    x = load("x", i, j, dtype=np.int32)
+    kept, gone = {"row": ((i,), (j,)), "column": ((j,), (i,)), "none": ((), (i, j))}[keep]
+    check(group(root("o", kept, reduce(kind, gone, x))))
+
+
+@pytest.mark.parametrize("dtype", dt.FLOATING)
+def test_float_dtypes(dtype):
+    i, k = axis("i", 3), axis("k", 9)
+    x = load("x", i, k, dtype=dtype)
+    check(group(root("o", (i,), reduce(SUM, k, op("mul", x, x)))), tolerance=5e-2)
+
+
+def test_matrix_vector_products_are_rows():
+    i, k = axis("i", 5), axis("k", 6)
+    v = load("v", k)
+    check(group(root("o", (i,), reduce(SUM, k, op("mul", load("w", i, k), v)))))
+    check(group(root("o", (i,), reduce(SUM, k, op("mul", load("w", k, i), v)))))
+
+
+def test_integer_matmul_is_a_row_program():
+    m, n, k = axis("m", 3), axis("n", 4), axis("k", 5)
+    product = op("mul", load("x", m, k, dtype=np.int32), load("y", k, n, dtype=np.int32))
+    check(group(root("o", (m, n), reduce(SUM, k, product))))
+
+
+def test_what_does_not_fit_is_refused_by_name():
+    i, j = axis("i", 500), axis("j", 600)
+    x = load("x", i, j)
+    total = reduce(SUM, (i, j), x)
+    refused = lower(group(root("o", (i, j), op("div", x, total))), TARGET)
+    assert isinstance(refused, Reject)
+    assert refused.term is total
+
+
+def test_a_small_whole_is_one_row():
+    i, j = axis("i", 5), axis("j", 6)
+    x = load("x", i, j)
+    kernel = check(group(root("o", (i, j), op("div", x, reduce(SUM, (i, j), op("mul", x, x))))))
+    assert len(kernel.phases) == 1
+
+
+def test_a_reduction_of_a_reduction_is_refused():
+    i, j, k = axis("i", 4), axis("j", 5), axis("k", 6)
+    inner = reduce(MAX, k, load("x", i, j, k))
+    got = lower(group(root("o", (i,), reduce(SUM, j, inner))), TARGET)
+    assert isinstance(got, Reject)
+    assert got.term is inner
