@@ -35,6 +35,19 @@ OPS: dict[str, ScalarOp] = {
         ScalarOp("recip", 1, _recip, flops=4.0),
         ScalarOp("select", 3, np.where),
         ScalarOp("cast", 1, _never, traits=frozenset({Trait.CAST})),
+        ScalarOp("div", 2, np.divide, flops=4.0),
+        ScalarOp("max", 2, np.maximum),
+        ScalarOp("min", 2, np.minimum),
+        ScalarOp("and", 2, np.bitwise_and),
+        ScalarOp("or", 2, np.bitwise_or),
+        ScalarOp("xor", 2, np.bitwise_xor),
+        ScalarOp("not", 1, np.invert),
+        ScalarOp("exp", 1, np.exp, flops=20.0),
+        ScalarOp("exp2", 1, np.exp2, flops=20.0),
+        ScalarOp("log", 1, np.log, flops=20.0),
+        ScalarOp("log2", 1, np.log2, flops=20.0),
+        ScalarOp("sqrt", 1, np.sqrt, flops=4.0),
+        ScalarOp("square", 1, np.square),
     )
 }
 

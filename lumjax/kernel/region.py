@@ -88,7 +88,7 @@ def classify(eqn: Eqn) -> Form:
     if eqn.effect is not Effect.NONE:
         return Opaque(f"{eqn.prim.name} has an effect")
     for atom in (*eqn.inputs, *eqn.outputs):
-        if atom.aval.dtype.kind == "V" or dt.is_complex(atom.aval.dtype):
+        if atom.aval.dtype not in dt.NUMERIC or dt.is_complex(atom.aval.dtype):
             return Opaque(f"{dt.short_name(atom.aval.dtype)} values are computed by eval")
     if isinstance(form, Expand) or len(eqn.outputs) != 1:
         return Opaque(f"{eqn.prim.name} has no single-output form")

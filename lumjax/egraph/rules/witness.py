@@ -13,7 +13,7 @@ from lumjax.egraph.axes import axis_symbol
 from lumjax.egraph.scalar import OPS, literal
 from lumjax.kernel.evaluate import evaluate_term
 from lumjax.kernel.term import Apply, Axis, Buffer, Load, Reduction, Term, loads
-from lumjax.trace.form import ReduceOp, ScalarOp
+from lumjax.trace.form import ReduceOp
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -92,7 +92,7 @@ def lit(value: float, dtype: dt.DType = dt.float64) -> Term:
 
 def op(name: str, *args: Term, dtype: dt.DType | None = None) -> Apply:
     """A scalar operation by name."""
-    return Apply(_OPS[name], args, dtype or args[-1].dtype)
+    return Apply(OPS[name], args, dtype or args[-1].dtype)
 
 
 def reduction(kind: ReduceOp, axes: tuple[Axis, ...], body: Term) -> Reduction:
@@ -103,26 +103,3 @@ def reduction(kind: ReduceOp, axes: tuple[Axis, ...], body: Term) -> Reduction:
 def total(axes: tuple[Axis, ...], body: Term) -> Reduction:
     """A sum."""
     return reduction(ReduceOp.SUM, axes, body)
-
-
-_OPS = {
-    **OPS,
-    **{
-        o.name: o
-        for o in (
-            ScalarOp("div", 2, np.divide, flops=4.0),
-            ScalarOp("max", 2, np.maximum),
-            ScalarOp("min", 2, np.minimum),
-            ScalarOp("and", 2, np.bitwise_and),
-            ScalarOp("or", 2, np.bitwise_or),
-            ScalarOp("xor", 2, np.bitwise_xor),
-            ScalarOp("not", 1, np.invert),
-            ScalarOp("exp", 1, np.exp, flops=12.0),
-            ScalarOp("exp2", 1, np.exp2, flops=12.0),
-            ScalarOp("log", 1, np.log, flops=12.0),
-            ScalarOp("log2", 1, np.log2, flops=12.0),
-            ScalarOp("sqrt", 1, np.sqrt, flops=4.0),
-            ScalarOp("square", 1, np.square),
-        )
-    },
-}
