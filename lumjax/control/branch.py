@@ -1,4 +1,6 @@
-"""The record of `cond`: one of several jaxprs, chosen by an int32 index, applied to common operands."""
+"""The record of `cond`: one of several jaxprs, chosen by an int32 index, applied to common
+operands.
+"""
 
 from __future__ import annotations
 
@@ -86,7 +88,8 @@ def _jvp(
     return outs[:count], spread(force, outs[count:])
 
 
-# ---- linearize: one cond of the known parts, which also gives residuals, and one of the linear parts
+# ---- linearize: one cond of the known parts, which also gives residuals, and one of the linear
+# parts
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,7 +97,8 @@ class _Cut:
     """The branches cut at their linear operands, with common outputs and common residual slots.
 
     known:    (*consts, *known operands) -> (*outs where not `outputs[k]`, *slots)
-    linear:   (*slots, *(consts and known operands at `forwarded`), *linear operands) -> (*outs where `outputs[k]`)
+    linear:   (*slots, *(consts and known operands at `forwarded`), *linear operands) -> (*outs
+    where `outputs[k]`)
     """
 
     known: Branches

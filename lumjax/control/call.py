@@ -1,4 +1,6 @@
-"""A call of a staged program: what a nested `jit` becomes. Its rules transform the callee and call the result."""
+"""A call of a staged program: what a nested `jit` becomes. Its rules transform the callee and call
+the result.
+"""
 
 from __future__ import annotations
 

@@ -37,9 +37,10 @@ def cond(
 ) -> Any:
     """`true_fun(*operands)` if the scalar `pred` holds, else `false_fun(*operands)`; only one runs.
 
-    Both are staged, and must return pytrees of one structure with leaves of the same shapes and dtypes. `pred` is a
-    bool, or a number that is compared with 0. Under `vmap` with a mapped `pred` both run and each lane selects.
-    Raises ShapeError for a `pred` that is no scalar, TreeError or ShapeError where the two results differ.
+    Both are staged, and must return pytrees of one structure with leaves of the same shapes and
+    dtypes. `pred` is a bool, or a number that is compared with 0. Under `vmap` with a mapped `pred`
+    both run and each lane selects. Raises ShapeError for a `pred` that is no scalar, TreeError or
+    ShapeError where the two results differ.
 
     >>> int(cond(True, lambda x: x + 1, lambda x: x - 1, 3))
     4
@@ -70,10 +71,11 @@ def cond(
 
 
 def switch(index: Value, branches: Sequence[Callable[..., Any]], *operands: Any) -> Any:
-    """`branches[index](*operands)`, with the integer scalar `index` clamped into range; only one runs.
+    """`branches[index](*operands)`, with the integer scalar `index` clamped into range; only one
+    runs.
 
-    The results must agree in structure, shapes and dtypes, as for `cond`. Raises ArgumentValueError when there are
-    no branches, DTypeError when `index` is no integer.
+    The results must agree in structure, shapes and dtypes, as for `cond`. Raises ArgumentValueError
+    when there are no branches, DTypeError when `index` is no integer.
 
     >>> int(switch(2, [lambda x: x, lambda x: 2 * x, lambda x: 3 * x], 5))
     15

@@ -1,4 +1,6 @@
-"""Backward programs of jaxprs, with the masks that cotangents carry (None, a value, or a value and its mask)."""
+"""Backward programs of jaxprs, with the masks that cotangents carry (None, a value, or a value and
+its mask).
+"""
 
 from __future__ import annotations
 
@@ -88,7 +90,9 @@ def packed_avals(kinds: Iterable[Kind], avals: Iterable[ShapedArray]) -> list[Sh
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Backward:
-    """jaxpr: (*consts, *known inputs, *packed cotangents of the outputs) -> packed cotangents of the linear inputs."""
+    """jaxpr: (*consts, *known inputs, *packed cotangents of the outputs) -> packed cotangents
+    of the linear inputs.
+    """
 
     jaxpr: Jaxpr
     consts: tuple[Value, ...]
@@ -96,7 +100,9 @@ class Backward:
 
 
 def backward_of(jaxpr: Jaxpr, linear: Flags, cts: Kinds, want: Kinds | None = None) -> Backward:
-    """The backward program of a jaxpr that is linear where `linear`; results are converted to `want`. Remembered."""
+    """The backward program of a jaxpr that is linear where `linear`; results are converted to
+    `want`. Remembered.
+    """
     return remembered(
         jaxpr,
         ("backward", linear, cts, want),
@@ -126,6 +132,8 @@ def _backward(jaxpr: Jaxpr, linear: Flags, cts: Kinds, want: Kinds | None) -> Ba
 
 
 def combined(kinds: Sequence[Kind]) -> Kind:
-    """The kind that represents one of several alternatives: exact, masks being made where they differ."""
+    """The kind that represents one of several alternatives: exact, masks being made where they
+    differ.
+    """
     first = kinds[0]
     return first if all(k is first for k in kinds) else Kind.MASKED

@@ -180,11 +180,12 @@ def _pair(what: str, f: Any, out: Any) -> tuple[Any, Any]:
 class custom_jvp(_Custom[R]):  # noqa: N801
     """A function whose derivative is given by a rule, for both modes of differentiation.
 
-    `nondiff_argnums` (or `nondiff_argnames`) are arguments that are not differentiated, such as functions and flags;
-    the rule gets them first. The rule, set by `defjvp`, takes `(primals, tangents)`, two tuples with one entry per
-    other argument, and returns `(output, output tangent)`; it must be linear in the tangents. Tangents of integer
-    arguments are zeros of dtype float0. Raises MissingRuleError if called without a rule, and GradientError when a
-    value that the function closes over is differentiated.
+    `nondiff_argnums` (or `nondiff_argnames`) are arguments that are not differentiated, such as
+    functions and flags; the rule gets them first. The rule, set by `defjvp`, takes `(primals,
+    tangents)`, two tuples with one entry per other argument, and returns `(output, output
+    tangent)`; it must be linear in the tangents. Tangents of integer arguments are zeros of dtype
+    float0. Raises MissingRuleError if called without a rule, and GradientError when a value that
+    the function closes over is differentiated.
 
     >>> from lumjax.ops.transcendental import exp, log
     >>> @custom_jvp
@@ -209,13 +210,17 @@ class custom_jvp(_Custom[R]):  # noqa: N801
         self.jvp: Callable[..., Any] | None = None
 
     def defjvp(self, jvp: Callable[..., Any]) -> Callable[..., Any]:
-        """Set the rule `jvp(*nondiff_args, primals, tangents) -> (output, output tangent)`; returns it."""
+        """Set the rule `jvp(*nondiff_args, primals, tangents) -> (output, output tangent)`;
+        returns it.
+        """
         require_callable("defjvp", jvp)
         self.jvp = jvp
         return jvp
 
     def defjvps(self, *jvps: Callable[..., Any] | None) -> None:
-        """Set one rule `jvp(tangent, output, *primals) -> output tangent` per argument; None for no contribution."""
+        """Set one rule `jvp(tangent, output, *primals) -> output tangent` per argument;
+        None for no contribution.
+        """
         if self.nondiff_argnums:
             raise ArgumentValueError(
                 operation="defjvps",
@@ -249,7 +254,9 @@ class custom_jvp(_Custom[R]):  # noqa: N801
 
 
 def _is_inert(tangents: Any) -> bool:
-    """Whether no leaf of an argument's tangent can move anything: the argument is an integer or a key."""
+    """Whether no leaf of an argument's tangent can move anything: the argument is an integer or
+    a key.
+    """
     return all(aval_of(t).dtype == dt.float0 for t in tree.leaves(tangents))
 
 
@@ -284,7 +291,7 @@ class _UserForward(ForwardRule):
             if what != expected:
                 raise TreeError(
                     operation=f"the custom_jvp rule {name_of(self.jvp)}",
-                    required=f"an {word} of the structure {expected} that {name_of(self.fun)} returns",
+                    required=f"an {word} of the structure {expected} of {name_of(self.fun)}",
                     got=str(what),
                     fix="return the function's output and a tangent of the same structure",
                 )
@@ -313,10 +320,12 @@ class _UserForward(ForwardRule):
 class custom_vjp(_Custom[R]):  # noqa: N801
     """A function whose reverse-mode derivative is given by two rules.
 
-    `defvjp(fwd, bwd)` sets them: `fwd(*args) -> (output, residuals)` and `bwd(residuals, ct) -> cts`, a tuple with one
-    cotangent per argument, where None is zero. Arguments `nondiff_argnums` (or `nondiff_argnames`) are not
-    differentiated: fwd gets them in their place, bwd gets them first. Forward mode raises GradientError. Raises
-    MissingRuleError if called without rules, and GradientError when a closed-over value is differentiated.
+    `defvjp(fwd, bwd)` sets them: `fwd(*args) -> (output, residuals)` and `bwd(residuals, ct) ->
+    cts`, a tuple with one cotangent per argument, where None is zero. Arguments `nondiff_argnums`
+    (or `nondiff_argnames`) are not
+    differentiated: fwd gets them in their place, bwd gets them first. Forward mode raises
+    GradientError. Raises MissingRuleError if called without rules, and GradientError when a closed-
+    over value is differentiated.
 
     >>> @custom_vjp
     ... def clip_gradient(x):
@@ -357,7 +366,9 @@ class custom_vjp(_Custom[R]):  # noqa: N801
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _UserReverse(ReverseRules):
-    """A user's fwd and bwd as rules on flat values. The context is the trees of residuals and output, and avals."""
+    """A user's fwd and bwd as rules on flat values. The context is the trees of residuals and
+    output, and avals.
+    """
 
     fun: Callable[..., Any]
     fwd: Callable[..., Any]
@@ -375,7 +386,7 @@ class _UserReverse(ReverseRules):
         if self.out_trees and out_tree != self.out_trees[0]:
             raise TreeError(
                 operation=f"the custom_vjp forward rule {name_of(self.fwd)}",
-                required=f"an output of the structure {self.out_trees[0]} that {name_of(self.fun)} returns",
+                required=f"an output of the structure {self.out_trees[0]} of {name_of(self.fun)}",
                 got=str(out_tree),
                 fix="return (the function's output, residuals)",
             )
@@ -396,7 +407,7 @@ class _UserReverse(ReverseRules):
         if not isinstance(found, (tuple, list)) or len(found) != len(args):
             raise TreeError(
                 operation=f"the custom_vjp backward rule {name_of(self.bwd)}",
-                required=f"a tuple of {len(args)} cotangents, one per argument of {name_of(self.fun)}",
+                required=f"{len(args)} cotangents, one per argument of {name_of(self.fun)}",
                 got=describe(found),
                 fix="return one cotangent per argument, None where it is zero",
             )

@@ -1,7 +1,9 @@
-"""The records behind custom_jvp and custom_vjp: a function together with rules that stand in for its derivative.
+"""The records behind custom_jvp and custom_vjp: a function together with rules that stand in for
+its derivative.
 
-The function of a record is a jaxpr where a program is being recorded; elsewhere it stays a Python callable, so that
-Python control flow in it sees values. The rules are Python callables, run again by each transformation.
+The function of a record is a jaxpr where a program is being recorded; elsewhere it stays a Python
+callable, so that Python control flow in it sees values. The rules are Python callables, run again
+by each transformation.
 """
 
 from __future__ import annotations
@@ -37,13 +39,15 @@ Dims = Sequence[int | None]
 
 
 def guarded(f: Callable[..., Any], *args: Any) -> Any:
-    """Call a user's function or rule; a value of an outer transformation that it closes over raises GradientError."""
+    """Call a user's function or rule; a value of an outer transformation that it closes over
+    raises GradientError.
+    """
     try:
         return f(*args)
     except LeakedTracerError as e:
         raise GradientError(
             operation=f"custom derivative of {getattr(f, '__name__', type(f).__name__)}",
-            required="a function and rules that read differentiated or mapped values only as arguments",
+            required="rules that read differentiated or mapped values only as arguments",
             got="a closed-over value of an outer transformation",
             fix="pass the closed-over value as an explicit argument",
         ) from e
@@ -51,7 +55,9 @@ def guarded(f: Callable[..., Any], *args: Any) -> Any:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Body:
-    """The function of a record: a jaxpr that leads with `consts`, or a callable. Its output's tree is in `out_trees`."""
+    """The function of a record: a jaxpr that leads with `consts`, or a callable. Its output's
+    tree is in `out_trees`.
+    """
 
     avals: tuple[ShapedArray, ...]
     jaxpr: Jaxpr | None
@@ -82,7 +88,9 @@ class ForwardRule(ABC):
 
 
 class ReverseRules(ABC):
-    """A forward and a backward rule on flat values. `context` is what the one tells the other besides residuals."""
+    """A forward and a backward rule on flat values. `context` is what the one tells the other
+    besides residuals.
+    """
 
     @abstractmethod
     def forward(self, primals: Sequence[Value]) -> tuple[list[Value], list[Value], Any]:
@@ -131,7 +139,7 @@ def _check_consts(tangents: Sequence[Value | None], consts: int, kind: str) -> N
     if any(t is not None for t in tangents[:consts]):
         raise GradientError(
             operation=f"derivative of a {kind} function",
-            required="differentiated values to be explicit arguments, since only for those there is a rule",
+            required="differentiated values to be explicit arguments: only those have rules",
             got="a closed-over value that is being differentiated",
             fix="pass the closed-over value as an argument, or wrap it in stop_gradient",
         )
@@ -145,7 +153,9 @@ def _batch_body(
     consts: int,
     weak_in: Flags,
 ) -> tuple[tuple[Value, ...], dict[str, Any]]:
-    """The function over a mapped axis that leads in its arguments where they are mapped, and in all results."""
+    """The function over a mapped axis that leads in its arguments where they are mapped, and in
+    all results.
+    """
     mapped = tuple(d is not None for d in dims)
     if jaxpr is not None:
         derived = batch_of(jaxpr, axis, mapped, (True,) * len(jaxpr.outputs))
@@ -214,7 +224,9 @@ def _forward_batch(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _BatchedForward(ForwardRule):
-    """A jvp rule over a mapped axis that leads in the arguments where `mapped`, and in all results."""
+    """A jvp rule over a mapped axis that leads in the arguments where `mapped`, and in all
+    results.
+    """
 
     rule: ForwardRule
     axis: MappedAxis

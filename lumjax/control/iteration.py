@@ -1,6 +1,8 @@
-"""The record of `while`: a body (consts, carry) -> carry repeated as long as a condition on the carry holds.
+"""The record of `while`: a body (consts, carry) -> carry repeated as long as a condition on the
+carry holds.
 
-Operands are the condition's consts, the body's consts, and the initial carry; results are the last carry.
+Operands are the condition's consts, the body's consts, and the initial carry; results are the last
+carry.
 """
 
 from __future__ import annotations
@@ -124,7 +126,9 @@ def _linearize(
     cond_consts: int,
     body_consts: int,
 ) -> Sequence[Value]:
-    """Run the known part now, and record the loop as it stands for the tangents: it keeps no residuals."""
+    """Run the known part now, and record the loop as it stands for the tangents: it keeps no
+    residuals.
+    """
     tests, fixed, init = cut(args, cond_consts, body_consts)
     linear = tuple(map(trace.is_linear, (*fixed, *init)))
     flags, outputs = linear_flags(body, linear, body_consts, len(init))
@@ -155,7 +159,7 @@ def _transpose(cts: Sequence[Value | None], inputs: Sequence[Any], **params: Any
         operation="reverse-mode derivative of while_loop",
         required="a loop whose number of steps is known when it is traced",
         got="a while_loop, or a fori_loop with traced bounds",
-        fix="use fori_loop with static bounds or scan, differentiate with jvp, or give the function a custom_vjp",
+        fix="use fori_loop with static bounds, or scan, or jvp, or give the function a custom_vjp",
     )
 
 
@@ -201,7 +205,8 @@ def _batch(
 
 
 def _lanes(cond: Jaxpr, body: Jaxpr, cond_consts: int, body_consts: int) -> tuple[Jaxpr, Jaxpr]:
-    """A loop over lanes that stop at different times: (each lane's condition, *carry) is the new carry.
+    """A loop over lanes that stop at different times: (each lane's condition, *carry) is the new
+    carry.
 
     It goes on while any lane does; a lane that has stopped keeps its carry.
     """

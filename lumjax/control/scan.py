@@ -7,8 +7,6 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
 from lumjax import dtype as dt
 from lumjax import tree
 from lumjax.control.iteration import iterate
@@ -25,8 +23,8 @@ from lumjax.errors import ArgumentTypeError, ArgumentValueError, DTypeError, Sha
 from lumjax.ops.compare import lt
 from lumjax.ops.elementwise import add, asvalue, cast
 from lumjax.ops.layout import batch_first, reshape
-from lumjax.ops.view import slice as slice_rows
 from lumjax.ops.view import concatenate
+from lumjax.ops.view import slice as slice_rows
 from lumjax.trace.aval import ShapedArray
 from lumjax.trace.batch import MappedAxis, batch
 from lumjax.trace.core import Tracer, Value, aval_of
@@ -45,12 +43,14 @@ def scan(
 ) -> tuple[Any, Any]:
     """Thread a carry through the rows of `xs`: `carry, y = f(carry, x)` for each, stacking the ys.
 
-    `init` and `xs` are pytrees; `xs` leaves share the size of their first axis, or `xs` is None and `length` says how
-    often to run. The carry keeps its structure, shapes and dtypes, but a weakly typed one takes the dtype it gets.
-    With `reverse` the rows are taken, and ys stored, from last to first. `unroll` is a hint for the compiler.
-    Returns (last carry, stacked ys). Differentiable in both modes; residuals that do not change are not stacked.
-    Raises TreeError, ShapeError or DTypeError where carries differ, ArgumentValueError for a bad length.
+    `init` and `xs` are pytrees; `xs` leaves share the size of their first axis, or `xs` is None and
+    `length` says how often to run. The carry keeps its structure, shapes and dtypes, but a weakly
+    typed one takes the dtype it gets. With `reverse` the rows are taken, and ys stored, from last
+    to first. `unroll` is a hint for the compiler. Returns (last carry, stacked ys). Differentiable
+    in both modes; residuals that do not change are not stacked. Raises TreeError, ShapeError or
+    DTypeError where carries differ, ArgumentValueError for a bad length.
 
+    >>> import numpy as np
     >>> total, sums = scan(lambda c, x: (c + x, c + x), 0, np.arange(1, 5))
     >>> int(total), [int(s) for s in sums.data]
     (10, [1, 3, 6, 10])
@@ -137,7 +137,7 @@ def _length(rows: Sequence[Value], length: int | None) -> Dim:
 def _unroll(unroll: int | bool, length: Dim) -> int:
     if isinstance(unroll, bool):
         return int(length) if unroll and isinstance(length, int) else 1
-    if not isinstance(unroll, int) or unroll < 0:  # pyright: ignore[reportUnnecessaryIsInstance]
+    if type(unroll) is not int or unroll < 0:
         raise ArgumentValueError(
             operation="scan",
             required="unroll to be a bool or an integer that is not negative",
@@ -171,7 +171,9 @@ def _settle(
     init: list[Value],
     staged: Callable[[], tuple[Callee, Sequence[ShapedArray]]],
 ) -> tuple[Callee, list[Value]]:
-    """Stage the body until the carry's types hold: a weak carry takes the dtype that the body returns."""
+    """Stage the body until the carry's types hold: a weak carry takes the dtype that the body
+    returns.
+    """
     while True:
         callee, outs = staged()
         changed = False
@@ -193,7 +195,7 @@ def _settle(
             raise kind(
                 operation=operation,
                 required="a carry that keeps its shapes and dtypes",
-                got=f"carry{tree.keystr(path)} going into {name_of(f)} as {aval} and coming out as {out}",
+                got=f"carry{tree.keystr(path)} of {name_of(f)} coming in as {aval}, out as {out}",
                 fix="convert it with astype or reshape, in the initial value or in the body",
             )
     return callee, init
@@ -204,13 +206,14 @@ def map(f: Callable[[Any], Any], xs: Any, *, batch_size: int | None = None) -> A
 
     With `batch_size`, that many rows at a time are handled as by `vmap`.
 
+    >>> import numpy as np
     >>> [int(y) for y in map(lambda x: x * x, np.arange(4)).data]
     [0, 1, 4, 9]
     """
     require_callable("map", f)
     if batch_size is None:
         return scan(lambda _, x: (None, f(x)), None, xs)[1]
-    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
+    if type(batch_size) is not int or batch_size < 1:
         raise ArgumentValueError(
             operation="map",
             required="a positive integer batch_size",
@@ -263,12 +266,13 @@ def _vectorized(f: Callable[[Any], Any], xs: Any, size: int) -> Any:
 def while_loop(
     cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], init_val: Any
 ) -> Any:
-    """Repeat `val = body_fun(val)` as long as `cond_fun(val)`, a bool scalar, holds; returns the last `val`.
+    """Repeat `val = body_fun(val)` as long as `cond_fun(val)`, a bool scalar, holds; returns the
+    last `val`.
 
-    `val` is a pytree that keeps its structure, shapes and dtypes. Differentiable in forward mode; reverse mode needs
-    a number of steps known in advance: `fori_loop` with static bounds, or `scan`. Under `vmap` it runs until every
-    lane has stopped. Raises TreeError, ShapeError or DTypeError for a carry that changes, DTypeError for a condition
-    that is no bool.
+    `val` is a pytree that keeps its structure, shapes and dtypes. Differentiable in forward mode;
+    reverse mode needs a number of steps known in advance: `fori_loop` with static bounds, or
+    `scan`. Under `vmap` it runs until every lane has stopped. Raises TreeError, ShapeError or
+    DTypeError for a carry that changes, DTypeError for a condition that is no bool.
 
     >>> int(while_loop(lambda x: x < 10, lambda x: 2 * x, 1))
     16
@@ -305,10 +309,12 @@ def fori_loop(
     *,
     unroll: int | bool | None = None,
 ) -> Any:
-    """Run `val = body_fun(i, val)` for i from `lower` up to, but not including, `upper`; returns the last `val`.
+    """Run `val = body_fun(i, val)` for i from `lower` up to, but not including, `upper`; returns
+    the last `val`.
 
-    With bounds that are known when the loop is traced it is a `scan`, and so differentiable in reverse mode;
-    otherwise a `while_loop`. Raises as those do, and DTypeError for bounds that are not integers of one dtype.
+    With bounds that are known when the loop is traced it is a `scan`, and so differentiable in
+    reverse mode; otherwise a `while_loop`. Raises as those do, and DTypeError for bounds that are
+    not integers of one dtype.
 
     >>> int(fori_loop(0, 5, lambda i, total: total + i, 0))
     10

@@ -1,4 +1,4 @@
-"""What the derivatives of `scan` run: bodies cut at their linear inputs, and bodies run backwards."""
+"""What the derivatives of `scan` run: bodies cut at linear inputs, and bodies run backwards."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ from lumjax.trace.stage import stage
 
 
 def linear_flags(jaxpr: Jaxpr, linear: Flags, consts: int, carry: int) -> tuple[Flags, Flags]:
-    """Which inputs and outputs of a body depend on the given linear operands once the carry has gone round."""
+    """Which inputs and outputs of a body depend on the given linear operands once the carry has
+    gone round.
+    """
     flags = list(linear)
     outputs = len(jaxpr.outputs)
     while True:
@@ -43,11 +45,16 @@ def linear_flags(jaxpr: Jaxpr, linear: Flags, consts: int, carry: int) -> tuple[
 class CutBody:
     """A body cut at its linear inputs. `flags` and `outputs` tell what is linear.
 
-    known:     (*consts, *known fixed | known carry | known xs) -> (known carry | known ys, stacked residuals)
-    invariant: (*consts, *known fixed) -> the residuals that are the same in every step, computed once
-    linear:    (fixed residuals, linear fixed | linear carry | stacked residuals, linear xs) -> linear outs
-    fixed:     per fixed residual its position among known's fixed inputs, or None for the next invariant
-    stacked:   per stacked residual its position among the known xs, or None for the next one that known stacks
+    known:     (*consts, *known fixed | known carry | known xs) -> (known carry | known ys, stacked
+    residuals)
+    invariant: (*consts, *known fixed) -> the residuals that are the same in every step, computed
+    once
+    linear:    (fixed residuals, linear fixed | linear carry | stacked residuals, linear xs) ->
+    linear outs
+    fixed:     per fixed residual its position among known's fixed inputs, or None for the next
+    invariant
+    stacked:   per stacked residual its position among the known xs, or None for the next one that
+    known stacks
     """
 
     known: Jaxpr
@@ -66,7 +73,9 @@ class CutBody:
 
 
 def cut_body(jaxpr: Jaxpr, linear: Flags, consts: int, carry: int) -> CutBody:
-    """Cut a body, remembered. Residuals that do not change or that are rows of operands are not stacked."""
+    """Cut a body, remembered. Residuals that do not change or that are rows of operands are not
+    stacked.
+    """
     return remembered(
         jaxpr,
         ("scan cut", linear, consts, carry),
@@ -122,7 +131,9 @@ def _cut_body(jaxpr: Jaxpr, linear: Flags, consts: int, carry: int) -> CutBody:
 
 
 def _unchanging(jaxpr: Jaxpr, fixed: int) -> set[Atom]:
-    """The variables that depend on nothing but the first `fixed` inputs, and that no effect computes."""
+    """The variables that depend on nothing but the first `fixed` inputs, and that no effect
+    computes.
+    """
     found: set[Atom] = set(jaxpr.inputs[:fixed])
     for eqn in jaxpr.eqns:
         if eqn.effect is Effect.NONE and all(
@@ -136,7 +147,8 @@ def _unchanging(jaxpr: Jaxpr, fixed: int) -> set[Atom]:
 class BackwardBody:
     """A body run backwards, itself a body of scan. Cotangents are packed in the kinds given here.
 
-    jaxpr: (*consts, *known fixed | sums of fixed cts, carry cts | ys cts, known xs) -> (sums, carry cts | xs cts)
+    jaxpr: (*consts, *known fixed | sums of fixed cts, carry cts | ys cts, known xs) -> (sums, carry
+    cts | xs cts)
     """
 
     jaxpr: Jaxpr

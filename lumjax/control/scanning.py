@@ -1,4 +1,5 @@
-"""The record of `scan`: a body (consts, carry, x) -> (carry, y) run once per row of the stacked operands.
+"""The record of `scan`: a body (consts, carry, x) -> (carry, y) run once per row of the stacked
+operands.
 
 Operands are consts, initial carry, stacked xs; results are the last carry and the stacked ys.
 """
@@ -39,7 +40,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """How a body is repeated: over `length` rows, from the last one if `reverse`; `unroll` is a hint to the compiler."""
+    """How a body is repeated: over `length` rows, from the last one if `reverse`; `unroll` is a
+    hint to the compiler.
+    """
 
     length: Dim
     reverse: bool = False
@@ -137,7 +140,9 @@ def _jvp_body(derived: JvpJaxpr, nonzero: Flags, consts: int, carry: int, inputs
 
 
 def paired(sizes: Sequence[int], flags: Flags, start: int) -> list[int]:
-    """Positions in (*primals, *tangents where flagged), reordered to (primals, tangents) per group."""
+    """Positions in (*primals, *tangents where flagged), reordered to (primals, tangents) per
+    group.
+    """
     order: list[int] = []
     tangent = start + len(flags)
     at = 0
@@ -194,7 +199,9 @@ def _mapped_to(x: Value, dim: int | None, at: int, size: Dim) -> Value:
 def _linearize(
     trace: LinearTrace, args: Sequence[Value], *, jaxpr: Jaxpr, loop: Loop, consts: int, carry: int
 ) -> Sequence[Value]:
-    """Scan the known part now, stacking the residuals that change, and record a scan of the linear part."""
+    """Scan the known part now, stacking the residuals that change, and record a scan of the
+    linear part.
+    """
     plan = cut_body(jaxpr, tuple(map(trace.is_linear, args)), consts, carry)
     outs, fixed, stacked = _run_known(plan, args, loop, consts, carry)
     lin_fixed, lin_init, lin_xs = (
@@ -269,12 +276,14 @@ def _backward_scan(
     consts: int,
     carry: int,
 ) -> list[Cotangent | None]:
-    """Run a body with an all-linear carry backwards; an operand that is a value where `linear` counts as zero."""
+    """Run a body with an all-linear carry backwards; an operand that is a value where `linear`
+    counts as zero.
+    """
     kinds = tuple(map(kind_of, cts))
     plan = backward_body(jaxpr, linear, kinds[:carry], kinds[carry:], consts)
     fixed, _, xs = cut(inputs, consts, carry)
     fixed_flags, _, x_flags = cut(linear, consts, carry)
-    fixed_avals, carry_avals, x_avals = cut(jaxpr.in_avals, consts, carry)
+    fixed_avals, carry_avals, _ = cut(jaxpr.in_avals, consts, carry)
     y_avals = [_stacked(a, loop.length) for a in jaxpr.out_avals[carry:]]
     sums = pack([None] * len(plan.fixed), plan.fixed, select_where(fixed_flags, fixed_avals))
     last, rows = repeat(

@@ -1,4 +1,6 @@
-"""What control flow shares: staging callables on pytrees, remembering derived jaxprs, batching and replumbing them."""
+"""What control flow shares: staging callables on pytrees, remembering derived jaxprs, batching and
+replumbing them.
+"""
 
 from __future__ import annotations
 
@@ -48,13 +50,17 @@ _LIMIT = 256  # entries kept per owner
 
 
 def _context() -> Hashable:
-    """What staging depends on besides its arguments: semantic settings and the named axes in scope."""
+    """What staging depends on besides its arguments: semantic settings and the named axes in
+    scope.
+    """
     axes = tuple((t.axis_name, t.axis_size) for t in active_traces() if t.axis_name is not None)
     return config.semantic_key(), axes
 
 
 def remembered(owner: Any, key: Hashable, make: Callable[[], T], keep: Callable[[T], bool]) -> T:
-    """`make()`, kept as long as `owner` lives if `keep` allows it. Safe for threads; may run twice in a race."""
+    """`make()`, kept as long as `owner` lives if `keep` allows it. Safe for threads; may run
+    twice in a race.
+    """
     full_key = (key, _context())
     with _lock:
         table = _memo.setdefault(owner, {})
@@ -78,7 +84,9 @@ def together(
 
 
 def concrete(consts: Iterable[Value]) -> bool:
-    """Whether none of the values belongs to a running transformation, so that a program may outlive it."""
+    """Whether none of the values belongs to a running transformation, so that a program may
+    outlive it.
+    """
     return not any(isinstance(c, Tracer) for c in consts)
 
 
@@ -87,7 +95,9 @@ def concrete(consts: Iterable[Value]) -> bool:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Callee:
-    """A staged callable: the jaxpr's first inputs are the closed-over `consts`; it has no consts of its own."""
+    """A staged callable: the jaxpr's first inputs are the closed-over `consts`; it has no
+    consts of its own.
+    """
 
     jaxpr: Jaxpr
     consts: tuple[Value, ...]
@@ -107,7 +117,9 @@ def require_callable(operation: str, f: Any) -> None:
 
 
 def _reads(f: Any) -> tuple[Any, ...]:
-    """The objects a Python function reads besides its arguments: defaults, closure and global names."""
+    """The objects a Python function reads besides its arguments: defaults, closure and global
+    names.
+    """
     code = f.__code__
     cells: list[Any] = []
     for cell in f.__closure__ or ():
@@ -135,21 +147,25 @@ def _unchanged(reads: tuple[Any, ...], f: Any) -> bool:
 
 
 def stage_tree(
-    f: Callable[..., Any], in_tree: tree.PyTreeDef, avals: Sequence[ShapedArray]
+    f: Callable[..., Any],
+    in_tree: tree.PyTreeDef,
+    avals: Sequence[ShapedArray],
+    reader: Callable[..., Any] | None = None,
 ) -> Callee:
     """Stage `f`, called with the positional arguments `in_tree`, a tuple, holds.
 
-    A Python function is staged once per signature, and again when a name that it reads has been rebound. A program
-    that closes over a tracer is never kept.
+    A Python function is staged once per signature, and again when a name that it reads has been
+    rebound. A program that closes over a tracer is never kept. `reader` is the function whose
+    names count, if it is not `f`.
     """
-    function: Any = f
+    function: Any = reader or f
     cacheable = hasattr(function, "__code__") and hasattr(function, "__globals__")
 
     def make() -> Callee:
         out_trees: list[tree.PyTreeDef] = []
 
         def flat(*args: Value) -> list[Value]:
-            leaves, out_tree = tree.flatten(f(*tree.unflatten(in_tree, args)))
+            leaves, out_tree = flatten_values(f(*tree.unflatten(in_tree, args)))
             out_trees.append(out_tree)
             return leaves
 
@@ -172,7 +188,9 @@ def stage_tree(
 
 
 def flatten_values(operands: Any) -> tuple[list[Value], tree.PyTreeDef]:
-    """The leaves of a pytree as Arrays or Tracers; raises ArgumentTypeError for one that is no array."""
+    """The leaves of a pytree as Arrays or Tracers; raises ArgumentTypeError for one that is no
+    array.
+    """
     leaves, treedef = tree.flatten(operands)
     return [asvalue(x) for x in leaves], treedef
 
@@ -213,7 +231,9 @@ def spread(flags: Sequence[bool], items: Iterable[T]) -> list[T | None]:
 
 
 def merge(flags: Sequence[bool], where_set: Iterable[T], elsewhere: Iterable[T]) -> list[T]:
-    """One list from two: the next of `where_set` where a flag is set, else the next of `elsewhere`."""
+    """One list from two: the next of `where_set` where a flag is set, else the next of
+    `elsewhere`.
+    """
     first, second = iter(where_set), iter(elsewhere)
     return [next(first) if flag else next(second) for flag in flags]
 
@@ -235,9 +255,11 @@ def jvp_of(jaxpr: Jaxpr, nonzero: Flags, force: Flags | None = None) -> JvpJaxpr
 class Split:
     """A jaxpr cut at its linear inputs.
 
-    known:   (*consts, *known inputs) -> (*outs where not `outputs[k]`, *residuals that are no inputs)
+    known:   (*consts, *known inputs) -> (*outs where not `outputs[k]`, *residuals that are no
+    inputs)
     linear:  (*residuals, *linear inputs) -> (*outs where `outputs[k]`)
-    sources: per residual, the position among `known`'s inputs that it forwards, or None for a computed one
+    sources: per residual, the position among `known`'s inputs that it forwards, or None for a
+    computed one
     """
 
     known: Jaxpr
@@ -257,7 +279,9 @@ class Split:
         return not self.known.outputs and self.known.effect is Effect.NONE
 
     def residuals(self, known_args: Sequence[T], computed: Iterable[T]) -> list[T]:
-        """The residuals, given the known part's arguments (consts first) and the residuals that it computed."""
+        """The residuals, given the known part's arguments (consts first) and the residuals
+        that it computed.
+        """
         iterator = iter(computed)
         return [next(iterator) if s is None else known_args[s] for s in self.sources]
 
@@ -309,7 +333,9 @@ class Batched:
 
 
 def batch_of(jaxpr: Jaxpr, axis: MappedAxis, mapped: Flags, force: Flags | None = None) -> Batched:
-    """`jaxpr` over a mapped axis that leads where `mapped`; outputs where `force` get the axis in any case."""
+    """`jaxpr` over a mapped axis that leads where `mapped`; outputs where `force` get the axis
+    in any case.
+    """
     return remembered(
         jaxpr,
         ("batch", axis, mapped, force),
