@@ -15,7 +15,10 @@ _Tangents = Sequence[Value | None]
 
 
 def barrier(*values: Value, id: int) -> tuple[Value, ...]:
-    """The values unchanged; nothing is merged, moved or recomputed across, and barriers of other ids stay apart."""
+    """The values unchanged; nothing is merged, moved or recomputed across.
+
+    Barriers of different ids stay apart.
+    """
     return barrier_p.bind(*values, id=id) if values else ()
 
 

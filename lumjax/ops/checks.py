@@ -1,4 +1,4 @@
-"""What the operation files share: checks of static arguments, checked binding, and the jvp rule of linear moves."""
+"""What the operation files share: checks of arguments, checked binding, the jvp rule of moves."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def static_int(operation: str, what: str, value: Any) -> int:
 
 
 def static_dims(operation: str, what: str, values: Any) -> Shape:
-    """A sequence of static integers or symbolic dims as a tuple; one integer counts as a sequence of one."""
+    """Static integers or symbolic dims as a tuple; one integer counts as a sequence of one."""
     if isinstance(values, Expr) or not isinstance(values, Iterable):
         values = (values,)
     return tuple(

@@ -73,7 +73,7 @@ def canonical_precision(precision: Any) -> Precision | None:
 
 
 def sum_of_products_dtype(dtype: dt.DType, preferred: dt.DType | None) -> dt.DType:
-    """The dtype in which products of `dtype` are formed and accumulated for a result of `preferred`."""
+    """The dtype in which products of `dtype` are summed for a result of `preferred`."""
     if preferred is None or preferred == dtype:
         return dt.accumulation_dtype(dtype)
     return dt.accumulation_dtype(dt.promote((dtype, False), (preferred, False))[0])
@@ -83,16 +83,15 @@ def check_preferred(operation: str, aval: ShapedArray, preferred: dt.DType | Non
     """The result dtype of a contraction of operands like `aval`."""
     if preferred is None or preferred == aval.dtype:
         return aval.dtype
-    kinds = (dt.is_integer, dt.is_floating, dt.is_complex)
-    real_to_complex = dt.is_floating(aval.dtype) and dt.is_complex(preferred)
-    if not real_to_complex and not any(k(aval.dtype) and k(preferred) for k in kinds):
-        if not (dt.is_integer(aval.dtype) and dt.is_floating(preferred)):
-            raise DTypeError(
-                operation=operation,
-                required="a preferred_element_type of the operands' kind",
-                got=f"{dt.short_name(preferred)} for operands {dt.short_name(aval.dtype)}",
-                fix="convert the operands instead",
-            )
+    kinds = (dt.is_bool, dt.is_integer, dt.is_floating, dt.is_complex)
+    given, wanted = (next(i for i, k in enumerate(kinds) if k(d)) for d in (aval.dtype, preferred))
+    if wanted < given or given == 0:
+        raise DTypeError(
+            operation=operation,
+            required="a preferred_element_type of the operands' kind, or one that contains it",
+            got=f"{dt.short_name(preferred)} for operands {dt.short_name(aval.dtype)}",
+            fix="convert the operands instead",
+        )
     return preferred
 
 
@@ -103,10 +102,11 @@ def dot_general(
     precision: Any = None,
     preferred_element_type: Any = None,
 ) -> Value:
-    """Sums of products over the contracting axes, for every index of the batch axes and the free axes.
+    """Sums of products over the contracting axes, for every index of batch and free axes.
 
-    `dimension_numbers` is ((lhs_contracting, rhs_contracting), (lhs_batch, rhs_batch)). The result has the batch axes,
-    the free axes of lhs, the free axes of rhs. 16-bit floats accumulate in float32.
+    `dimension_numbers` is ((lhs_contracting, rhs_contracting), (lhs_batch, rhs_batch)). The result
+    has the batch axes, the free axes of lhs, the free axes of rhs. 16-bit floats accumulate in
+    float32.
     """
     if aval_of(lhs).dtype != aval_of(rhs).dtype:
         lhs, rhs = promote_values(lhs, rhs, operation="dot_general")
@@ -277,7 +277,7 @@ def _operand_cotangent(
         (range(len(batch)), other_batch),
     )
     found = dot_general(ct, other, numbers, precision)
-    # The result has the batch axes, the kept axes, and the contracted ones in the order they have in `other`.
+    # It has the batch axes, the kept axes, and the contracted ones in the order of `other`.
     order = sorted(range(len(contracting)), key=other_contracting.__getitem__)
     source = [*batch, *kept, *(contracting[k] for k in order)]
     moved = transpose(found, [source.index(k) for k in range(wanted.ndim)])

@@ -1,6 +1,7 @@
 """conv_general_dilated: convolutions with any layout, stride, padding, dilation and grouping.
 
-A convolution is a contraction whose left map overlaps itself; both of its transposes are convolutions again.
+A convolution is a contraction whose left map overlaps itself; both of its transposes are
+convolutions again.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ _CHUNK = 1 << 25  # bytes of unfolded windows held at once
 
 
 class ConvDimensionNumbers(NamedTuple):
-    """Positions of the axes: lhs (batch, feature, *spatial), rhs (out, in, *spatial), out (batch, feature, *spatial)."""
+    """Axis positions: (batch, feature, *spatial) of lhs and out, (out, in, *spatial) of rhs."""
 
     lhs_spec: tuple[int, ...]
     rhs_spec: tuple[int, ...]
@@ -53,7 +54,7 @@ class ConvDimensionNumbers(NamedTuple):
 def conv_dimension_numbers(
     lhs_shape: Sequence[Dim], rhs_shape: Sequence[Dim], dimension_numbers: Any
 ) -> ConvDimensionNumbers:
-    """Layouts from None (NCHW, OIHW, NCHW), three strings such as ("NHWC", "HWIO", "NHWC"), or positions.
+    """Layouts from None (NCHW, OIHW, NCHW), three strings, or three tuples of positions.
 
     >>> conv_dimension_numbers((1, 8, 8, 3), (3, 3, 3, 16), ("NHWC", "HWIO", "NHWC"))
     ConvDimensionNumbers(lhs_spec=(0, 3, 1, 2), rhs_spec=(3, 2, 0, 1), out_spec=(0, 3, 1, 2))
@@ -90,9 +91,9 @@ def _positions(spec: Any, names: str, rhs_spec: Any, rank: int) -> tuple[int, ..
 def _bad_layout(got: Any, rank: int) -> ArgumentValueError:
     return ArgumentValueError(
         operation="conv_general_dilated",
-        required=f"dimension numbers that name each of {rank} axes once, such as ('NCHW', 'OIHW', 'NCHW')",
+        required=f"dimension numbers naming each of {rank} axes once, as ('NCHW', 'OIHW', 'NCHW')",
         got=repr(got),
-        fix="give N, C for the operands, O, I for the kernel, and the same spatial letters in all three",
+        fix="give N, C for operands, O, I for the kernel, and the same spatial letters in all",
     )
 
 
@@ -201,8 +202,9 @@ def _check_groups(x: ShapedArray, w: ShapedArray, p: dict[str, Any]) -> None:
     ):
         raise ShapeError(
             operation="conv_general_dilated",
-            required="lhs features = kernel input features * feature_group_count, kernel output features "
-            "divisible by the groups, batch divisible by batch_group_count, and at most one kind of group",
+            required="lhs features = kernel input features * feature_group_count, kernel output "
+            "features divisible by the groups, batch divisible by batch_group_count, and at most "
+            "one kind of group",
             got=f"lhs {x}, rhs {w}, {p['dimension_numbers']}, feature_group_count {features}, "
             f"batch_group_count {batches}",
             fix="check the layouts in dimension_numbers and the group counts",
@@ -273,7 +275,7 @@ def _eval(x: NDArray, w: NDArray, **p: Any) -> tuple[NDArray]:
 def _correlate(
     x: NDArray, w: NDArray, sizes: Sequence[Any], strides: Sequence[int], dilation: Sequence[int]
 ) -> NDArray:
-    """(batch, out features, *sizes) from x (group, batch, in features, *spatial) and w (out, in, *taps)."""
+    """(batch, out, *sizes) from x (group, batch, in, *spatial) and w (out, in, *taps)."""
     groups, batch, features, *_ = x.shape
     taps = w.shape[2:]
     rank, terms = len(taps), features * int(np.prod(taps, dtype=np.int64))
@@ -355,7 +357,7 @@ def split_axis(x: Value, axis: int, outer: Dim) -> Value:
 
 
 def merge_axis(x: Value, source: int, destination: int) -> Value:
-    """Remove axis `source` and fold it, as the outer factor, into axis `destination` of what remains."""
+    """Remove axis `source` and fold it, as outer factor, into axis `destination` of the rest."""
     moved = moveaxis(x, source, destination)
     shape = shape_of(moved)
     d = destination
@@ -486,7 +488,7 @@ def _without(shape: Shape, dim: int | None) -> Shape:
 
 
 def _merge_inside(x: Value, source: int, destination: int, groups: int) -> Value:
-    """merge_axis, but below the `groups` outermost parts of the destination, which stay outermost."""
+    """merge_axis, but below the `groups` outermost parts of the destination."""
     if groups == 1:
         return merge_axis(x, source, destination)
     shifted = destination + (source <= destination)

@@ -1,8 +1,8 @@
 """Cumulative operations along one axis: cumsum, cumprod, cummax, cummin, cumlogsumexp.
 
-cumsum is linear. The derivatives of the others are scans of pairs (value, tangent) under an associative
-combination, in log2(n) elementwise steps: no division, so they are right at zeros and ties, in both modes, at any
-order.
+cumsum is linear. The derivatives of the others are scans of pairs (value, tangent) under an
+associative combination, in log2(n) elementwise steps: no division, so they are right at zeros and
+ties, in both modes, at any order.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ def cumprod(operand: Value, axis: int = 0, reverse: bool = False) -> Value:
 
 
 def cummax(operand: Value, axis: int = 0, reverse: bool = False) -> Value:
-    """The maximum of elements up to and including each along `axis`; nan stays; from the end if `reverse`."""
+    """Maxima of elements up to each along `axis`; nan stays; from the end if `reverse`."""
     return _bind(cummax_p, operand, axis, reverse)
 
 
 def cummin(operand: Value, axis: int = 0, reverse: bool = False) -> Value:
-    """The minimum of elements up to and including each along `axis`; nan stays; from the end if `reverse`."""
+    """Minima of elements up to each along `axis`; nan stays; from the end if `reverse`."""
     return _bind(cummin_p, operand, axis, reverse)
 
 
@@ -73,7 +73,7 @@ def _bind(prim: Primitive, operand: Value, axis: int, reverse: bool) -> Value:
 def prefix_scan(
     state: _State, identity: _State, combine: Callable[..., _State], axis: int, reverse: bool
 ) -> _State:
-    """The inclusive scan of `state` along `axis` by doubling steps; `identity` holds rank-0 values."""
+    """The inclusive scan of `state` by doubling steps; `identity` holds rank-0 values."""
     n = int(shape_of(state[0])[axis])
     rank = len(shape_of(state[0]))
     step = 1
@@ -241,14 +241,14 @@ cumprod_p = _cumulative(
 cummax_p = _cumulative(
     "cummax",
     cummax,
-    lambda x, axis: np.maximum.accumulate(x, axis),
+    np.maximum.accumulate,
     is_ordered,
     _extremum_tangent(gt, lowest),
 )
 cummin_p = _cumulative(
     "cummin",
     cummin,
-    lambda x, axis: np.minimum.accumulate(x, axis),
+    np.minimum.accumulate,
     is_ordered,
     _extremum_tangent(lt, highest),
 )

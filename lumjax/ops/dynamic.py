@@ -1,4 +1,4 @@
-"""dynamic_slice and dynamic_update_slice: windows whose start is a run-time value, clamped inside the operand."""
+"""dynamic_slice and dynamic_update_slice: windows at run-time starts, clamped in the operand."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def dynamic_slice(operand: Value, start_indices: Any, slice_sizes: Any) -> Value
 
 
 def dynamic_update_slice(operand: Value, update: Value, start_indices: Any) -> Value:
-    """`operand` with the window that begins at `start_indices` replaced by `update`; starts as in dynamic_slice."""
+    """`operand` with the window at `start_indices` replaced; starts as in dynamic_slice."""
     starts = _starts("dynamic_update_slice", operand, start_indices)
     return apply(dynamic_update_slice_p, operand, update, *starts)[0]
 

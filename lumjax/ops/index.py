@@ -1,7 +1,7 @@
-"""gather and scatter in their general form, with defined results for indices out of range and for duplicates.
+"""gather and scatter in their general form, defined for indices out of range and for duplicates.
 
-Scatters apply their updates one after the other, in the row-major order of the updates: the last write wins, and sums are
-reproducible.
+Scatters apply their updates one after the other, in the row-major order of the updates: the last
+write wins, and sums are reproducible.
 """
 
 from __future__ import annotations
@@ -75,10 +75,11 @@ def gather(
     mode: Any = None,
     fill_value: Any = None,
 ) -> Value:
-    """Windows of `operand` at the index vectors in `start_indices`; arguments are those of jax.lax.gather.
+    """Windows of `operand` at the index vectors in `start_indices`; arguments as jax.lax.gather's.
 
-    Out of range, "clip" moves the window inside, "fill" gives `fill_value` (nan, the least signed or greatest unsigned
-    integer, True), and "promise_in_bounds", the default, promises that it does not happen (it clips).
+    Out of range, "clip" moves the window inside, "fill" gives `fill_value` (by default nan, the
+    least signed or greatest unsigned integer, True), and "promise_in_bounds", the default, promises
+    that it does not happen (it clips).
     """
     dtype = aval_of(operand).dtype
     parsed = canonical_mode("gather", mode, GatherMode.PROMISE)
@@ -162,7 +163,7 @@ def _gather_form(x: ShapedArray, indices: ShapedArray, **p: Any) -> Form:
     for j, axis in enumerate(numbers.start_index_map):
         names.append(f"g{j}")
         bounds.append((0, x.shape[axis] - sizes[axis]))
-        coords[axis] = coords[axis] + symbol(names[j], *bounds[j])
+        coords[axis] = coords[axis] + symbol(names[j], 0, bounds[j][1])
     maps = [IndexMap(shape, (*rows, j)) for j in range(len(names))]
     operand = IndexMap(shape, tuple(coords))
     return Gather(operand, tuple(maps), tuple(names), tuple(bounds), mode, fill)
@@ -196,20 +197,23 @@ def _gather_transpose(cts: _Tangents, inputs: Sequence[Any], **p: Any) -> _Tange
 def _gather_batch(axis: MappedAxis, args: Sequence[Value], dims: Dims, **p: Any) -> Batched:
     numbers: GatherDimensionNumbers = p["dimension_numbers"]
     sizes, n = p["slice_sizes"], axis.size
-    offset = _moved(numbers.offset_dims)
+    offset, collapsed, targets, operand_batch, index_batch = map(_moved, numbers)
     if dims[1] is None:
         args = (batch_first(args[0], dims[0], n), args[1])
-        rest = map(_moved, numbers[1:4])
-        p["dimension_numbers"] = GatherDimensionNumbers((0, *offset), *rest, numbers[4])
+        p["dimension_numbers"] = GatherDimensionNumbers(
+            (0, *offset), collapsed, targets, operand_batch, numbers.start_indices_batching_dims
+        )
         p["slice_sizes"] = (n, *sizes)
     elif dims[0] is None:
         args = (args[0], batch_first(args[1], dims[1], n))
-        p["dimension_numbers"] = GatherDimensionNumbers(offset, *numbers[1:4], _moved(numbers[4]))
+        p["dimension_numbers"] = numbers._replace(
+            offset_dims=offset, start_indices_batching_dims=index_batch
+        )
     else:
         args = tuple([batch_first(a, d, n) for a, d in zip(args, dims, strict=True)])
-        operand_batch, index_batch = (0, *_moved(numbers[3])), (0, *_moved(numbers[4]))
-        rest = map(_moved, numbers[1:3])
-        p["dimension_numbers"] = GatherDimensionNumbers(offset, *rest, operand_batch, index_batch)
+        p["dimension_numbers"] = GatherDimensionNumbers(
+            offset, collapsed, targets, (0, *operand_batch), (0, *index_batch)
+        )
         p["slice_sizes"] = (1, *sizes)
         if same(n, 0):
             shape = gathered_shape(shape_of(args[1]), p["dimension_numbers"], p["slice_sizes"])
@@ -279,10 +283,10 @@ gather_p = Primitive(
 def scatter(
     operand: Value, scatter_indices: Value, updates: Value, dimension_numbers: Any, **options: Any
 ) -> Value:
-    """`operand` with windows overwritten by `updates`; of several writes to one element the last wins.
+    """`operand` with windows overwritten; of several writes to one element the last wins.
 
-    Options are those of jax.lax.scatter: indices_are_sorted, unique_indices, mode ("clip", "drop", the default, or
-    "promise_in_bounds", which drops).
+    Options are those of jax.lax.scatter: indices_are_sorted, unique_indices, mode ("clip", "drop",
+    the default, or "promise_in_bounds", which drops).
     """
     return bind_scatter(scatter_p, operand, scatter_indices, updates, dimension_numbers, **options)
 
@@ -290,7 +294,7 @@ def scatter(
 def scatter_add(
     operand: Value, scatter_indices: Value, updates: Value, dimension_numbers: Any, **options: Any
 ) -> Value:
-    """`operand` with `updates` added to windows, duplicates one after the other; options as for scatter."""
+    """`operand` with `updates` added to windows, duplicates in order; options as for scatter."""
     return bind_scatter(
         scatter_add_p, operand, scatter_indices, updates, dimension_numbers, **options
     )
@@ -330,7 +334,7 @@ def bind_scatter(
 def read_back(
     operand: Value, indices: Value, updates_shape: Shape, fill: Any, p: dict[str, Any]
 ) -> Value:
-    """What the elements that a scatter with params `p` writes hold in `operand`; `fill` where it drops."""
+    """What `operand` holds where a scatter with params `p` writes; `fill` where it drops."""
     numbers, sizes = scatter_as_gather(p["dimension_numbers"], shape_of(operand), updates_shape)
     clip = p["mode"] is GatherMode.CLIP
     return gather(
@@ -352,7 +356,7 @@ def scatter_record(
     jvp: Callable[..., Jvp],
     transpose: Callable[..., _Tangents] | None = None,
 ) -> Primitive:
-    """The record of a scatter; `write(rows, positions, updates)` changes `rows` in place, in order."""
+    """The record of a scatter; `write(rows, positions, updates)` changes `rows`, in order."""
 
     def aval(
         x: ShapedArray, indices: ShapedArray, updates: ShapedArray, **p: Any

@@ -1,12 +1,13 @@
-"""Movement: operations that rearrange elements, and reduce_sum, which lives beside them as broadcast's transpose.
+"""Movement: operations that rearrange elements, and reduce_sum, which is broadcast's transpose.
 
-Each is an IndexMap from output coordinates to input coordinates. Their transposes need each other, so they
-share this file; it imports nothing from the elementwise operations, which import it.
+Each is an IndexMap from output coordinates to input coordinates. Their transposes need each other,
+so they share this file; it imports nothing from the elementwise operations, which import it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -54,7 +55,10 @@ def shape_of(x: Value) -> Shape:
 
 
 def broadcast_in_dim(operand: Value, shape: Any, broadcast_dimensions: Any) -> Value:
-    """`operand` repeated to `shape`; its axis k becomes axis broadcast_dimensions[k], where sizes agree or are 1."""
+    """`operand` repeated to `shape`; its axis k becomes axis broadcast_dimensions[k] of the result.
+
+    Sizes agree there, or the operand's is 1.
+    """
     return apply(
         broadcast_in_dim_p,
         operand,
@@ -68,9 +72,7 @@ def _broadcast_aval(
 ) -> tuple[ShapedArray, ...]:
     check_sizes("broadcast_in_dim", shape)
     check_length("broadcast_in_dim", "broadcast dimensions", broadcast_dimensions, x.ndim)
-    ordered = all(
-        a < b for a, b in zip(broadcast_dimensions, broadcast_dimensions[1:], strict=False)
-    )
+    ordered = all(a < b for a, b in pairwise(broadcast_dimensions))
     if not ordered or any(not 0 <= d < len(shape) for d in broadcast_dimensions):
         raise ArgumentValueError(
             operation="broadcast_in_dim",
@@ -164,7 +166,7 @@ broadcast_in_dim_p = Primitive(
 
 
 def reshape(operand: Value, new_sizes: Any) -> Value:
-    """`operand` with the same elements in row-major order under another shape; one size may be -1."""
+    """The elements in row-major order under another shape; one size may be -1."""
     sizes = static_dims("reshape", "a size", new_sizes)
     shape = aval_of(operand).shape
     if any(same(d, -1) for d in sizes):
@@ -239,7 +241,7 @@ reshape_p = Primitive(
 
 
 def transpose(operand: Value, permutation: Any) -> Value:
-    """`operand` with its axes reordered: axis k of the result is axis permutation[k] of the operand."""
+    """`operand` with axes reordered: axis k of the result is its axis permutation[k]."""
     return apply(
         transpose_p, operand, permutation=static_ints("transpose", "an axis", permutation)
     )[0]
@@ -300,7 +302,7 @@ def moveaxis(x: Value, source: int, destination: int) -> Value:
 
 
 def batch_first(x: Value, dim: int | None, size: Dim) -> Value:
-    """A batch rule's operand with the mapped axis first; an operand that is not mapped is repeated."""
+    """A batch rule's operand with the mapped axis first; one that is not mapped is repeated."""
     if dim is not None:
         return moveaxis(x, dim, 0)
     shape = shape_of(x)
@@ -308,7 +310,7 @@ def batch_first(x: Value, dim: int | None, size: Dim) -> Value:
 
 
 def place_axis(x: Value, dim: int | None, position: int, size: Dim) -> Value:
-    """`x` with its mapped axis `dim` at `position`; a value that is not mapped is repeated along it."""
+    """`x` with its mapped axis `dim` at `position`; what is not mapped is repeated."""
     if dim is not None:
         return moveaxis(x, dim, position)
     shape = shape_of(x)
@@ -373,7 +375,7 @@ rev_p = Primitive(
 
 
 def reduce_sum(operand: Value, axes: Any) -> Value:
-    """The sum over `axes`, in the operand's dtype; 16-bit floats accumulate in float32, integers wrap."""
+    """The sum over `axes`; 16-bit floats accumulate in float32, integers wrap."""
     axes = canonical_axes("reduce_sum", axes, len(shape_of(operand)))
     return apply(reduce_sum_p, operand, axes=axes)[0]
 
@@ -445,7 +447,7 @@ reduce_sum_p = Primitive(
 
 
 def full(shape: Any, fill_value: Value, dtype: Any = None) -> Value:
-    """An array of `shape` whose elements are all the rank-0 `fill_value`, cast to `dtype` if one is given.
+    """An array of `shape` whose elements are all `fill_value`, cast to `dtype` if one is given.
 
     A traced fill value keeps its own dtype; casting it is the caller's business.
     """

@@ -1,6 +1,7 @@
-"""Reductions other than the sum: products, extrema, bitwise reductions, and the positions of extrema.
+"""Reductions other than the sum: products, extrema, bitwise reductions, positions of extrema.
 
-Kinks follow JAX (ties share the derivative evenly), and products differentiate correctly through zeros, to any order.
+Kinks follow JAX (ties share the derivative evenly), and products differentiate correctly through
+zeros, to any order.
 """
 
 from __future__ import annotations
@@ -102,13 +103,13 @@ def spread(reduced: Value, x: Value, axes: Sequence[int]) -> Value:
 
 
 def reduce_max(operand: Value, axes: Any) -> Value:
-    """The maximum over `axes`; nan wins; the dtype's least value (-inf) where nothing is reduced."""
+    """The maximum over `axes`; nan wins; the least value (-inf) where nothing is reduced."""
     axes = canonical_axes("reduce_max", axes, len(shape_of(operand)))
     return apply(reduce_max_p, operand, axes=axes)[0]
 
 
 def reduce_min(operand: Value, axes: Any) -> Value:
-    """The minimum over `axes`; nan wins; the dtype's greatest value (inf) where nothing is reduced."""
+    """The minimum over `axes`; nan wins; the greatest value (inf) where nothing is reduced."""
     axes = canonical_axes("reduce_min", axes, len(shape_of(operand)))
     return apply(reduce_min_p, operand, axes=axes)[0]
 
@@ -309,14 +310,14 @@ reduce_xor_p = _bitwise("reduce_xor", ReduceOp.XOR, np.bitwise_xor)
 
 
 def argmax(operand: Value, axis: int, index_dtype: Any = dt.int32) -> Value:
-    """The position of the maximum along `axis`: the first of equals, the first nan if there is one."""
+    """The position of the maximum along `axis`: the first of equals, the first nan if any."""
     axis = canonical_axis("argmax", axis, len(shape_of(operand)))
     dtype = dt.canonicalize(index_dtype)
     return apply(argmax_p, operand, axes=(axis,), index_dtype=dtype)[0]
 
 
 def argmin(operand: Value, axis: int, index_dtype: Any = dt.int32) -> Value:
-    """The position of the minimum along `axis`: the first of equals, the first nan if there is one."""
+    """The position of the minimum along `axis`: the first of equals, the first nan if any."""
     axis = canonical_axis("argmin", axis, len(shape_of(operand)))
     dtype = dt.canonicalize(index_dtype)
     return apply(argmin_p, operand, axes=(axis,), index_dtype=dtype)[0]

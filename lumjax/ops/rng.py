@@ -1,4 +1,4 @@
-"""The counter-based random bits everything random is made of: threefry2x32, and typed keys as words.
+"""The counter-based bits everything random is made of: threefry2x32; typed keys as words.
 
 Bit-identical to JAX's threefry2x32 on the same key and counters.
 """
@@ -38,7 +38,10 @@ _U32 = dt.uint32
 
 
 def threefry2x32(k0: Value, k1: Value, x0: Value, x1: Value) -> tuple[Value, Value]:
-    """20 rounds of threefry on two uint32 words of counter under two of key; operands are broadcast together."""
+    """20 rounds of threefry on two uint32 words of counter under two words of key.
+
+    Operands are broadcast together.
+    """
     operands = broadcast_values(k0, k1, x0, x1, operation="threefry2x32")
     first, second = apply(threefry2x32_p, *operands)
     return first, second
@@ -68,7 +71,7 @@ def _rounds(
     exclusive_or: Callable[[Any, Any], Any],
     rotate: Callable[[Any, int], Any],
 ) -> tuple[Any, Any]:
-    """The cipher over any arithmetic: NumPy's for `eval`, primitives for `expand`. An int is a uint32 constant."""
+    """The cipher over any arithmetic: NumPy's for `eval`, primitives for `expand`."""
     keys = (k0, k1, exclusive_or(exclusive_or(k0, k1), parity))
     x0, x1 = plus(x0, k0), plus(x1, k1)
     for group in range(5):

@@ -1,4 +1,4 @@
-"""Scatters that multiply, or take the minimum or maximum, with derivatives that are right under duplicates."""
+"""Scatters that multiply or take an extremum, with derivatives that are right under duplicates."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _Tangents: TypeAlias = Sequence[Value | None]
 def scatter_mul(
     operand: Value, scatter_indices: Value, updates: Value, dimension_numbers: Any, **options: Any
 ) -> Value:
-    """`operand` with windows multiplied by `updates`, duplicates one after the other; options as for scatter."""
+    """`operand` with windows multiplied by `updates`, in order; options as for scatter."""
     return bind_scatter(
         scatter_mul_p, operand, scatter_indices, updates, dimension_numbers, **options
     )
@@ -79,7 +79,10 @@ def _count(x: Value) -> Dim:
 
 
 def _product_of_others(x: Value, indices: Value, updates: Value, p: dict[str, Any]) -> Value:
-    """For each update, the product of the other updates of the same element: no division, so zeros are exact."""
+    """For each update, the product of the other updates of the same element.
+
+    No division, so zeros are exact.
+    """
     shape, count = shape_of(updates), _count(updates)
     elements = reshape(iota(dt.int32, _count(x)), shape_of(x))
     targets = reshape(read_back(elements, indices, shape, -1, p), (count,))
@@ -90,7 +93,7 @@ def _product_of_others(x: Value, indices: Value, updates: Value, p: dict[str, An
 
 
 def _exclusive_products(targets: Value, values: Value, reverse: bool) -> Value:
-    """The product of the values on one side of each, as far as the (sorted) targets are the same."""
+    """The product of the values on one side of each, as far as the sorted targets agree."""
     dtype = aval_of(values).dtype
     nobody, one = np.asarray(-2, dt.int32), np.ones((), dtype)
 
@@ -113,7 +116,7 @@ def _mul_transpose(cts: _Tangents, inputs: Sequence[Any], **p: Any) -> _Tangents
 
 
 def _extremum_jvp(prim: Callable[[], Primitive]) -> Callable[..., Jvp]:
-    """The operand's element and the updates that attain the extremum share the derivative evenly."""
+    """The element and the updates that attain the extremum share the derivative evenly."""
 
     def jvp(primals: Sequence[Value], tangents: _Tangents, **p: Any) -> Jvp:
         x, indices, updates = primals

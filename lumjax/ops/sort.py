@@ -22,20 +22,32 @@ from lumjax.ops.checks import (
 )
 from lumjax.ops.index import gather
 from lumjax.ops.reduce import is_ordered
-from lumjax.ops.view import batch_first, broadcasted_iota, expand_dims, moveaxis, shape_of
+from lumjax.ops.view import (
+    batch_first,
+    broadcasted_iota,
+    expand_dims,
+    moveaxis,
+    shape_of,
+    zeros,
+)
 from lumjax.ops.windows import GatherDimensionNumbers
 from lumjax.trace.aval import ShapedArray
 from lumjax.trace.batch import MappedAxis
-from lumjax.trace.core import Primitive, Sample, Value
-from lumjax.trace.dim import same_shape
+from lumjax.trace.core import Primitive, Sample, Value, aval_of
+from lumjax.trace.dim import same, same_shape
 from lumjax.trace.form import Form, GatherMode, Opaque
 
 _Tangents: TypeAlias = Sequence[Value | None]
 
 
 def take_along_axis(x: Value, positions: Value, axis: int) -> Value:
-    """x[..., positions[...], ...] along `axis`; both have equal sizes along the other axes, positions are in range."""
+    """x[..., positions[...], ...] along `axis`; sizes along the other axes are equal.
+
+    Positions are in range.
+    """
     rank = len(shape_of(x))
+    if same(shape_of(x)[axis], 0):
+        return zeros(shape_of(positions), aval_of(x).dtype)
     others = tuple([k for k in range(rank) if k != axis])
     numbers = GatherDimensionNumbers((), (axis,), (axis,), others, others)
     indices = expand_dims(positions, (rank,))
@@ -46,7 +58,10 @@ def take_along_axis(x: Value, positions: Value, axis: int) -> Value:
 
 
 def sort(operand: Any, dimension: int = -1, is_stable: bool = True, num_keys: int = 1) -> Any:
-    """The operand sorted along `dimension`; of a tuple, all are permuted alike, ordered by the first `num_keys`."""
+    """The operand sorted along `dimension`.
+
+    The arrays of a tuple are permuted alike, ordered by the first `num_keys` of them.
+    """
     several = isinstance(operand, (tuple, list))
     operands: Sequence[Value] = operand if several else (operand,)
     if not operands:
@@ -67,7 +82,7 @@ def argsort(operand: Value, dimension: int = -1, index_dtype: Any = dt.int32) ->
 
 
 def is_sortable(dtype: dt.DType) -> bool:
-    """Whether the dtype has an order: bool, integers, floats, and complex numbers by real, then imaginary part."""
+    """Whether the dtype has an order; complex numbers go by real, then imaginary part."""
     return is_ordered(dtype) or dt.is_complex(dtype)
 
 
@@ -96,7 +111,7 @@ def _sort_aval(
 
 
 def _key_parts(x: NDArray) -> list[NDArray]:
-    """Keys that NumPy orders as SEMANTICS says: 16-bit floats widened, complex numbers taken apart."""
+    """Keys that NumPy orders as we do: 16-bit floats widened, complex numbers taken apart."""
     if dt.is_complex(x.dtype):
         return [x.real, x.imag]
     return [x.astype(dt.accumulation_dtype(x.dtype), copy=False)]

@@ -72,7 +72,10 @@ def _f32(*shape: int) -> ShapedArray:
 
 
 def slice(operand: Value, start_indices: Any, limit_indices: Any, strides: Any = None) -> Value:
-    """operand[start:limit:stride] along every axis; bounds must lie inside the operand, strides are positive."""
+    """operand[start:limit:stride] along every axis.
+
+    Bounds must lie inside the operand; strides are positive.
+    """
     starts = static_dims("slice", "a start", start_indices)
     steps = (1,) * len(starts) if strides is None else static_ints("slice", "a stride", strides)
     limits = static_dims("slice", "a limit", limit_indices)
@@ -90,8 +93,9 @@ def _slice_aval(
         if step < 1 or (numbers and not 0 <= start <= limit <= n):
             raise ArgumentValueError(
                 operation="slice",
-                required=f"0 <= start <= limit <= size along every axis of {x}, and positive strides",
-                got=f"starts {text(start_indices)}, limits {text(limit_indices)}, strides {text(strides)}",
+                required=f"0 <= start <= limit <= size along the axes of {x}, positive strides",
+                got=f"starts {text(start_indices)}, limits {text(limit_indices)}, "
+                f"strides {text(strides)}",
                 fix="clip the bounds to the operand's shape",
             )
     sizes = [-((a - b) // s) for a, b, s in zip(start_indices, limit_indices, strides, strict=True)]
@@ -166,10 +170,10 @@ slice_p = Primitive(
 
 
 def pad(operand: Value, padding_value: Value, padding_config: Any) -> Value:
-    """`operand` padded with a rank-0 value. Per axis (low, high, interior); negative low and high crop.
+    """`operand` padded with a rank-0 value. Per axis (low, high, interior).
 
-    `interior` is the number of values put between neighbouring elements. Both operands have one dtype; a Python
-    number takes the operand's.
+    Negative low and high crop; `interior` values are put between neighbouring elements. Both
+    operands have one dtype; a Python number takes the operand's.
     """
     if isinstance(padding_value, (bool, int, float, complex)):
         padding_value = np.asarray(padding_value, aval_of(operand).dtype)
@@ -194,7 +198,7 @@ def _pad_aval(
     if value.ndim or any(i < 0 for _, _, i in padding_config) or any(map(_is_negative, sizes)):
         raise ShapeError(
             operation="pad",
-            required="a rank-0 padding value, interior >= 0, and a result whose sizes are not negative",
+            required="a rank-0 padding value, interior >= 0, and a result of sizes >= 0",
             got=f"{x}, {value}, config {text(padding_config)}, result {text(sizes)}",
             fix="crop less than the size of the axis",
         )
@@ -205,7 +209,7 @@ def _is_negative(d: Dim) -> bool:
     return isinstance(d, int) and d < 0
 
 
-def _valid_range(n: int, size: int, low: int, interior: int) -> range:
+def _valid_range(n: int, size: Any, low: int, interior: int) -> range:
     """The positions of a padded axis that hold elements of the operand."""
     step = interior + 1
     first = low if low >= 0 else low + -(low // step) * step
@@ -230,16 +234,18 @@ def _pad_eval(x: NDArray, value: NDArray, *, padding_config: Any) -> tuple[NDArr
 
 
 def _pad_form(x: ShapedArray, value: ShapedArray, *, padding_config: Config) -> Move:
-    inner = index_map.pad(x.shape, *([c[k] for c in padding_config] for k in range(3)))
+    amounts: list[list[Any]] = [[c[k] for c in padding_config] for k in range(3)]
+    inner = index_map.pad(x.shape, *amounts)
     return Move((inner, index_map.broadcast((), inner.domain, ())))
 
 
 def _pad_jvp(primals: Sequence[Value], tangents: _Cotangents, *, padding_config: Config) -> Jvp:
-    out = pad(*primals, padding_config)
+    x, value = primals
+    out = pad(x, value, padding_config)
     if tangents[0] is None and tangents[1] is None:
         return (out,), (None,)
-    x, value = map(instantiate, tangents, primals)
-    return (out,), (pad(x, value, padding_config),)
+    dx, dv = map(instantiate, tangents, primals)
+    return (out,), (pad(dx, dv, padding_config),)
 
 
 def _pad_transpose(
@@ -262,7 +268,10 @@ def _pad_transpose(
 
 
 def _sum_of_padding(ct: Value, x: ShapedArray, config: Config) -> Value:
-    """The sum of `ct` over padded positions, piece by piece: all minus the rest is nan where both are infinite."""
+    """The sum of `ct` over padded positions, piece by piece.
+
+    All minus the rest would be nan where both are infinite.
+    """
     shape: list[Any] = list(shape_of(ct))
     inside: list[range] = [range(n) for n in shape]
     pieces: list[Value] = []

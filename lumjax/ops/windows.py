@@ -1,8 +1,10 @@
-"""Dimension numbers of gather and scatter, and the arithmetic they share: which elements a window of indices names."""
+"""Dimension numbers of gather and scatter, and which elements their index vectors name."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,10 +17,11 @@ from lumjax.trace.form import GatherMode
 
 
 class GatherDimensionNumbers(NamedTuple):
-    """Which axes of a gather's operand, indices and result belong together; the index vector is the last axis.
+    """Which axes of a gather's operand, indices and result belong together.
 
-    offset_dims: axes of the result that run over the window. collapsed_slice_dims: window axes of size 1 left out.
-    start_index_map: the operand axis that each entry of an index vector addresses. operand_batching_dims and
+    Index vectors lie along the last axis of the indices. offset_dims: axes of the result that run
+    over the window. collapsed_slice_dims: window axes of size 1 left out. start_index_map: the
+    operand axis that each entry of an index vector addresses. operand_batching_dims and
     start_indices_batching_dims: axes of operand and indices that are traversed together.
     """
 
@@ -142,7 +145,7 @@ def check_windows(
 
 
 def _increasing(values: Sequence[int]) -> bool:
-    return all(a < b for a, b in zip(values, values[1:], strict=False))
+    return all(a < b for a, b in pairwise(values))
 
 
 def _outside(size: Dim, n: Dim) -> bool:
@@ -158,11 +161,12 @@ def _batching_agrees(operand: Shape, indices: Shape, numbers: GatherDimensionNum
     )
 
 
-class Positions(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Positions:
     """Where the rows of a gather's result lie in its operand.
 
-    The operand is seen as `operand.reshape(-1, row)`; `index` and `valid` have the shape of the result without the
-    trailing axes that make up a row. `valid` is None where everything is in range.
+    The operand is seen as `operand.reshape(-1, row)`; `index` and `valid` have the shape of the
+    result without the trailing axes that make up a row. `valid` is None where all is in range.
     """
 
     row: int
@@ -174,10 +178,10 @@ def locate(
     shape: tuple[int, ...],
     indices: NDArray,
     numbers: GatherDimensionNumbers,
-    slice_sizes: tuple[int, ...],
+    slice_sizes: Sequence[Any],
     clip: bool,
 ) -> Positions:
-    """The element positions that index vectors name; out of range they are clipped, or marked not valid."""
+    """The positions that index vectors name; out of range they are clipped, or not valid."""
     lead = _indexed_axes(shape, numbers, slice_sizes, indices.ndim - 1)
     rank = indices.ndim - 1 + len(numbers.offset_dims) - (len(shape) - lead)
     strides = [int(np.prod(shape[k + 1 : lead], dtype=np.int64)) for k in range(lead)]
@@ -220,9 +224,9 @@ def _spread(x: NDArray, places: Sequence[int], rank: int) -> NDArray:
 
 
 def _indexed_axes(
-    shape: tuple[int, ...], numbers: GatherDimensionNumbers, slice_sizes: tuple[int, ...], rows: int
+    shape: tuple[int, ...], numbers: GatherDimensionNumbers, slice_sizes: Sequence[Any], rows: int
 ) -> int:
-    """How many leading operand axes need an index; the rest are whole and stand last in the result."""
+    """How many leading operand axes need an index; the rest are whole, and last in the result."""
     lead, place = len(shape), rows + len(numbers.offset_dims)
     windows = window_axes(numbers, len(shape))
     while (
