@@ -61,7 +61,9 @@ class _Printer:
 
     def atom(self, atom: Atom) -> str:
         if isinstance(atom, Literal):
-            return f"{atom.value[()]}:{aval(atom.aval)}"
+            return (
+                f"{atom.value[()]!s}:{aval(atom.aval)}"  # str, not format: 0.1, not 0.10000000149
+            )
         return self.name(atom)
 
     def binders(self, variables: Sequence[Var]) -> str:

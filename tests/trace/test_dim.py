@@ -104,7 +104,7 @@ def environment(r: Random):
     return {name: r.randint(lo, hi) for name, (lo, hi) in RANGES.items()}
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.randoms(use_true_random=False), st.integers(1, 5))
 def test_normal_form_keeps_the_value(r, depth):
     x, plain = build(r, depth)

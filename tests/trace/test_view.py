@@ -102,7 +102,7 @@ def random_move(r: Random, shape):
     return view.identity(shape), lambda x: x
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.randoms(use_true_random=False))
 def test_single_movements(r):
     shape = shapes(r)
@@ -111,7 +111,7 @@ def test_single_movements(r):
     check(index_map, x, f(x))
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.randoms(use_true_random=False), st.integers(2, 4))
 def test_composition(r, steps):
     first = shapes(r, 3)
@@ -182,7 +182,7 @@ def test_reshapes_are_clean(old, new, coords):
     assert same(index_map.valid, 1)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.randoms(use_true_random=False))
 def test_reshaping_back_is_the_identity(r):
     shape = refactored(r, r.choice([1, 4, 6, 12, 24, 36, 60, 64, 120]))
