@@ -216,7 +216,7 @@ class _Cutter:
                 alive[min(max(ends) + 1, len(group))] -= _bytes(out)
         for p in range(1, len(alive)):
             alive[p] += alive[p - 1]
-        window = range(self.limit // 2, self.limit + 1)
+        window = range(max(1, self.limit // 2), self.limit + 1)
         at = min(window, key=lambda p: (alive[p], -p))
         return [group[:at], *self._split(group[at:])]
 

@@ -10,12 +10,15 @@ import numpy as np
 
 from lumjax import dtype as dt
 from lumjax.egraph.encode import Encoded
+from lumjax.grad.reverse import value_and_grad
 from lumjax.kernel.evaluate import evaluate, evaluate_group
 from lumjax.kernel.region import Alone, Region, Step, cut
 from lumjax.kernel.term import Root
 from lumjax.ops import arithmetic as ar
 from lumjax.ops import compare as cm
 from lumjax.ops import contract as ct
+from lumjax.ops import conv as cv
+from lumjax.ops import dynamic as dy
 from lumjax.ops import elementwise as ew
 from lumjax.ops import index as ix
 from lumjax.ops import layout as la
@@ -104,11 +107,14 @@ def _tuple(x: Any) -> tuple[Any, ...]:
 
 
 def run_steps(
-    jaxpr: Jaxpr, args: Sequence[np.ndarray], run_region: Callable[[Region, list[Any]], list[Any]]
+    jaxpr: Jaxpr,
+    args: Sequence[np.ndarray],
+    run_region: Callable[[Region, list[Any]], list[Any]],
+    limit: int = 256,
 ) -> list[np.ndarray]:
     """Run a program step by step: regions by `run_region`, the others through eval."""
     env: dict[Any, Any] = dict(zip(jaxpr.inputs, args, strict=True))
-    for step in cut(jaxpr):
+    for step in cut(jaxpr, limit):
         run_step(step, env, run_region)
     return [np.asarray(env[a] if a in env else a.value) for a in jaxpr.outputs]
 
@@ -168,6 +174,8 @@ def assert_close(got: Sequence[np.ndarray], want: Sequence[np.ndarray], rtol: fl
     for g, w in zip(got, want, strict=True):
         assert g.shape == w.shape
         assert g.dtype == w.dtype
+        if w.dtype == dt.bfloat16:
+            g, w, rtol = g.astype(np.float32), w.astype(np.float32), 2e-2
         if w.dtype.kind == "f":
             scale = float(np.max(np.abs(w), initial=1.0, where=np.isfinite(w)))
             np.testing.assert_allclose(g, w, rtol=rtol, atol=rtol * scale)
@@ -249,7 +257,56 @@ def take_rows(table: Value, rows: Value) -> Value:
     return ix.gather(table, rows, numbers, (1, width))
 
 
+def conv(x: Value, k: Value, stride: int = 1) -> Value:
+    return cv.conv_general_dilated(x, k, (stride, stride), "SAME")
+
+
+def pool(x: Value) -> Value:
+    n, c, h, w = aval_of(x).shape
+    return rd.reduce_max(la.reshape(x, (n, c, h // 2, 2, w // 2, 2)), (3, 5))
+
+
+def cnn(x: Value, labels: Value, k1: Value, k2: Value, w: Value) -> Value:
+    h = pool(relu(conv(x, k1)))
+    h = pool(relu(conv(h, k2)))
+    n = aval_of(h).shape[0]
+    return cross_entropy(matmul(la.reshape(h, (n, aval_of(w).shape[0])), w), labels)
+
+
+def gradient(f: Callable[..., Value], *argnums: int) -> Callable[..., Any]:
+    """The value and gradients of the sum of the outputs' squares."""
+
+    def loss(*args: Value) -> Value:
+        y = f(*args)
+        axes = tuple(range(aval_of(y).ndim))
+        return la.reduce_sum(ew.mul(y, y), axes) if axes else y
+
+    def run(*args: Value) -> tuple[Value, ...]:
+        value, grads = value_and_grad(loss, argnums=argnums)(*args)
+        return (value, *grads)
+
+    return run
+
+
+_CNN = (aval(2, 1, 8, 8), aval(2, dtype=i32), aval(3, 1, 3, 3), aval(4, 3, 3, 3), aval(16, 5))
+_MLP = (aval(8, 6), aval(8, dtype=i32), aval(6, 7), aval(7), aval(7, 4), aval(4))
+
 PROGRAMS = (
+    Program("conv", conv, (aval(2, 3, 6, 6), aval(4, 3, 3, 3))),
+    Program("conv-stride", lambda x, k: conv(ew.mul(x, x), k, 2), (aval(2, 3, 7, 7), aval(4, 3, 3, 3))),
+    Program("conv-relu-conv", lambda x, k, l: conv(relu(conv(x, k)), l), (aval(2, 3, 6, 6), aval(4, 3, 3, 3), aval(2, 4, 3, 3))),
+    Program("pool", lambda x: pool(tr.exp(x)), (aval(2, 3, 4, 4),)),
+    Program("cnn-grad", gradient(cnn, 2, 3, 4), _CNN),
+    Program("conv-stride-grad", gradient(lambda x, k: conv(x, k, 2), 0, 1), (aval(2, 3, 7, 7), aval(4, 3, 3, 3))),
+    Program("mlp-grad", gradient(mlp, 2, 3, 4, 5), _MLP),
+    Program("layer-norm-grad", gradient(layer_norm, 0, 1, 2), (aval(6, 9), aval(9), aval(9))),
+    Program("softmax-grad", gradient(lambda x: softmax(x, 1), 0), (aval(6, 9),)),
+    Program("attention-grad", gradient(attention, 0, 1, 2), (aval(2, 6, 4),) * 3),
+    Program("gelu-grad", gradient(gelu_chain, 0), (aval(7, 5),)),
+    Program("two-layers-grad", gradient(lambda x, a, b, g, c: layer_norm(ew.add(x, matmul(gelu_chain(matmul(layer_norm(x, g, c), a)), b)), g, c), 0, 1, 2, 3, 4), (aval(5, 4), aval(4, 6), aval(6, 4), aval(4), aval(4))),
+    Program("dynamic-slice", lambda x, i: dy.dynamic_slice(tr.exp(x), (i, np.int32(1)), (2, 2)), (aval(5, 4), aval(dtype=i32))),
+    Program("dynamic-update", lambda x, u, i: dy.dynamic_update_slice(x, tr.exp(u), (i, np.int32(1))), (aval(5, 4), aval(2, 2), aval(dtype=i32))),
+    Program("embedding-grad", gradient(lambda t, r: take_rows(t, la.reshape(r, (5, 1))), 0), (aval(6, 3), aval(5, dtype=i32))),
     Program("chain", gelu_chain, (aval(7, 5),)),
     Program("scalar", lambda x: ew.add(x, np.float32(1)), (aval(),)),
     Program("empty", lambda x: ew.mul(x, x), (aval(0, 3),)),
