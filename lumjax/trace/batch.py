@@ -59,7 +59,7 @@ class BatchTrace(Trace):
         self.axis = axis
         self.axis_size = axis.size
         self.axis_name = axis.name
-        self.parent = current()
+        self.parent: Trace = current()
 
     def split(self, x: Value) -> tuple[Value, int | None]:
         """The full value and its mapped axis; None for a value that is not mapped here."""
@@ -71,7 +71,6 @@ class BatchTrace(Trace):
         values = tuple(v for v, _ in pairs)
         dims = tuple(d for _, d in pairs)
         collective = self.axis_name is not None and uses_axis(params, self.axis_name)
-        assert self.parent is not None
         with using(self.parent):
             if not collective and all(d is None for d in dims):
                 return prim.bind(*values, **params)

@@ -126,12 +126,14 @@ class Primitive:
     eval:      (*ndarrays, **params) -> tuple of ndarrays: the meaning, in plain NumPy.
     form:      (*avals, **params) -> Form: the meaning, for the compiler.
     expand:    (*values, **params) -> tuple: the definition in core primitives.
-    jvp:       (primals, tangents, **params) -> (outs, out_tangents); None is a symbolic zero
-    tangent. transpose: (cts, inputs, **params) -> tuple of cotangents; a linear input is a
-    `Linear`, a zero ct None. batch:     (axis: MappedAxis, args, dims, **params) -> (outs,
-    out_dims); dim None means not mapped. linearize: (trace, args, **params) -> outs; see
-    grad/reverse.py; for jaxpr-carrying primitives. effect:    what evaluation does besides
-    computing. samples:   cases for the test that runs over all records.
+    jvp:       (primals, tangents, **params) -> (outs, out_tangents); None is a symbolic zero.
+    transpose: (cts, inputs, **params) -> tuple of cotangents; a linear input is a `Linear`,
+               a zero cotangent None.
+    batch:     (axis: MappedAxis, args, dims, **params) -> (outs, out_dims); dim None means
+               not mapped.
+    linearize: (trace, args, **params) -> outs, for jaxpr-carrying primitives; see grad/reverse.
+    effect:    what evaluation does besides computing.
+    samples:   cases for the test that runs over all records.
     """
 
     name: str
@@ -191,7 +193,7 @@ class Linear:
 class Trace:
     """An interpretation of primitives."""
 
-    parent: Trace | None = None
+    parent: Trace  # what rules run under; the bottom trace and a staging one have none
     axis_name: Any = None  # set by a batch trace that was given one
     axis_size: Any = None
 
