@@ -2,7 +2,7 @@
 
     emit.py     text emitter: scopes, hoisting, value numbering, loops
     index.py    index expressions: scalar and per-lane
-    math.py     the scalar operations on vectors: `supported(op, operand_dtypes, result_dtype) -> bool`
+    math.py     the scalar operations on vectors: `supported(op, operand_dtypes, result) -> bool`
     render.py   `render(kernel, target) -> str`, `unsupported(kernel) -> str | None`
     tile.py     the register-tiled contraction; `tile_shape(dtype, target) -> (rows, cols)`
     objects.py  `host_target() -> Target`, text -> cached object -> loaded addresses
@@ -14,7 +14,7 @@ From a kernel to a running result::
 
     target = host_target()
     (compiled,) = compile_kernels([kernel], target)
-    # the program's table: addresses and sizes; `slots` says where the kernel's buffers, then sizes, are in it
+    # `slots`: where the kernel's buffers, then its sizes, are in the program's table
     program = Program([Step(compiled, slots=(0, 1, 2), sizes={"n": 100})])
     out = empty((100,), np.dtype(np.float32))
     program.run([out.ctypes.data, x.ctypes.data, 100])

@@ -1,0 +1,263 @@
+"""Native code in process: the host as a target, LLVM IR text to object code, objects to addresses.
+
+llvmlite is loaded here, on first use. Objects are cached on disk under a key of the text, the
+machine and the LLVM version; a file carries its key and a checksum, and one that does not match is
+ignored with a warning and replaced.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import hashlib
+import os
+import re
+import sys
+import tempfile
+import threading
+import warnings
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from lumjax.config import config
+from lumjax.cpu.real import LIBM
+from lumjax.errors import CacheWarning, CompileError
+from lumjax.target import Backend, Target
+
+_MAGIC = b"lumjax-object-1\n"
+_lock = threading.RLock()
+
+
+@cache
+def _llvm() -> ModuleType:
+    import llvmlite.binding as llvm  # noqa: PLC0415
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    return llvm
+
+
+@cache
+def _version() -> str:
+    import llvmlite  # noqa: PLC0415
+
+    return str(llvmlite.__version__)
+
+
+# ---- the machine
+
+
+def _cache_size(level: int, default: int) -> int:
+    """The size of a core's data cache, from sysfs where there is one."""
+    root = Path("/sys/devices/system/cpu/cpu0/cache")
+    try:
+        for entry in sorted(root.glob("index*")):
+            kind = (entry / "type").read_text().strip()
+            if kind != "Instruction" and int((entry / "level").read_text()) == level:
+                text = (entry / "size").read_text().strip()
+                unit = {"K": 1 << 10, "M": 1 << 20}.get(text[-1], 1)
+                return int(text.rstrip("KMG")) * unit
+    except (OSError, ValueError):
+        pass
+    return default
+
+
+def cpu_count() -> int:
+    """The threads to use: LUMJAX_NUM_THREADS, else the cores this process may run on."""
+    if config.num_threads > 0:
+        return config.num_threads
+    return _cores()
+
+
+@cache
+def _cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _vector(features: str, arch: str) -> tuple[int, int]:
+    """(bytes of a vector register, how many there are)."""
+    present = set(features.split(","))
+    if "+avx512f" in present and "+avx512vl" in present:
+        return 64, 32
+    if "+avx" in present:
+        return 32, 16
+    if "+neon" in present or arch in ("aarch64", "arm64"):
+        return 16, 32
+    return 16, 16
+
+
+def host_target() -> Target:
+    """The machine, or what `config.cpu` ("name:+feature,-feature") makes of it."""
+    return _host(config.cpu, cpu_count())
+
+
+@cache
+def _host(override: str, cores: int) -> Target:
+    llvm = _llvm()
+    triple = llvm.get_process_triple()
+    name, features = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
+    if override:
+        chosen, _, changes = override.partition(":")
+        if chosen and chosen != name:
+            name, features = chosen, ""
+        features = ",".join(filter(None, [_without(features, changes), changes]))
+    width, count = _vector(features, triple.split("-")[0])
+    return Target(
+        Backend.CPU,
+        name,
+        features,
+        width,
+        count,
+        cores,
+        _cache_size(1, 32 << 10),
+        _cache_size(2, 512 << 10),
+        _cache_size(3, 16 << 20),
+    )
+
+
+def _without(features: str, changes: str) -> str:
+    changed = {c[1:] for c in changes.split(",") if c}
+    return ",".join(f for f in features.split(",") if f[1:] not in changed)
+
+
+# ---- text to object
+
+
+@cache
+def _machine(arch: str, features: str) -> Any:
+    llvm = _llvm()
+    return llvm.Target.from_triple(llvm.get_process_triple()).create_target_machine(
+        cpu=arch, features=features, opt=2, codemodel="jitdefault", jit=True
+    )
+
+
+def object_code(text: str, target: Target) -> bytes:
+    """The object file for a module's text, from the cache on disk if it is there.
+
+    Raises CompileError if LLVM refuses the text.
+    """
+    key = hashlib.sha256(
+        "\0".join([target.arch, target.features, _version(), text]).encode()
+    ).digest()
+    path = Path(config.cache_dir) / "objects" / f"{key.hex()[:40]}.o" if config.cache else None
+    if path is not None:
+        found = _read(path, key)
+        if found is not None:
+            return found
+    code = _generate(text, target)
+    if path is not None:
+        _write(path, key, code)
+    return code
+
+
+def _generate(text: str, target: Target) -> bytes:
+    llvm = _llvm()
+    try:
+        with _lock:
+            module = llvm.parse_assembly(text)
+            module.verify()
+            return bytes(_machine(target.arch, target.features).emit_object(module))
+    except RuntimeError as error:
+        raise CompileError(
+            operation="generating native code",
+            required="LLVM IR that LLVM accepts",
+            got=str(error).strip()[:400],
+            fix="please report this as a bug, with the program",
+        ) from error
+
+
+def _read(path: Path, key: bytes) -> bytes | None:
+    """The code in a cache file, None if there is no file or it is not what it should be."""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        _warn(f"could not read {path}: {error}")
+        return None
+    head = len(_MAGIC) + 64
+    code = data[head:]
+    if data[:head] == _MAGIC + key + hashlib.sha256(code).digest() and code:
+        return code
+    _warn(f"{path} is corrupt or foreign; it is replaced")
+    return None
+
+
+def _write(path: Path, key: bytes, code: bytes) -> None:
+    """Put a cache file in place at once, so that other processes see all of it or nothing."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".tmp-")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(_MAGIC + key + hashlib.sha256(code).digest() + code)
+            os.replace(temporary, path)
+        except BaseException:
+            os.unlink(temporary)
+            raise
+    except OSError as error:
+        _warn(f"could not write {path}: {error}")
+
+
+def _warn(message: str) -> None:
+    warnings.warn(f"object cache: {message}", CacheWarning, stacklevel=2)
+
+
+# ---- object to addresses
+
+
+class _Loader:
+    """The process's one JIT. Libraries live as long as the process."""
+
+    def __init__(self) -> None:
+        self.jit: Any = None
+        self.libraries: list[Any] = []
+
+    def load(self, code: bytes, names: Sequence[str], imports: Mapping[str, int]) -> list[int]:
+        llvm = _llvm()
+        with _lock:
+            if self.jit is None:
+                self.jit = llvm.create_lljit_compiler(use_jit_link=False)
+            builder = llvm.JITLibraryBuilder()
+            builder.add_object_img(code).add_current_process()
+            for name, address in imports.items():
+                builder.import_symbol(name, address)
+            for name in names:
+                builder.export_symbol(name)
+            library = builder.link(self.jit, f"lumjax{len(self.libraries)}")
+            self.libraries.append(library)
+            return [library[n] for n in names]
+
+
+_loader = _Loader()
+
+
+def load(code: bytes, names: Sequence[str], imports: Mapping[str, int]) -> list[int]:
+    """The addresses of the named functions of an object file that calls `imports`."""
+    return _loader.load(code, names, imports)
+
+
+def libm_imports(text: str) -> dict[str, int]:
+    """The C library's functions that a module calls, by the names it calls them."""
+    found = re.findall(rf"^declare double @{LIBM}(\w+)\(", text, re.MULTILINE)
+    return {LIBM + name: libm_address(name) for name in found}
+
+
+@cache
+def _libm() -> ctypes.CDLL:
+    if sys.platform == "win32":
+        return ctypes.CDLL("ucrtbase")
+    return ctypes.CDLL(ctypes.util.find_library("m"))
+
+
+@cache
+def libm_address(name: str) -> int:
+    """Where the C library's function is."""
+    address = ctypes.cast(getattr(_libm(), name), ctypes.c_void_p).value
+    assert address is not None, "a function has an address"
+    return address

@@ -1,0 +1,91 @@
+"""Programs: kernels compiled, bound to the places of one table, and run by a single native call."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from lumjax.cpu import arena, objects, pool
+from lumjax.cpu.render import render, scratch_bytes
+from lumjax.kernel.ir import Kernel
+from lumjax.target import Target
+from lumjax.trace import dim as dims
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A kernel in memory: the address of each phase's function, and the scratch it needs."""
+
+    kernel: Kernel
+    phases: tuple[int, ...]
+    scratch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One kernel of a program.
+
+    `slots[k]` is the place in the program's table of the kernel's k-th buffer, then of its sizes;
+    `sizes` gives the sizes' values, which decide the numbers of jobs. `serial` keeps a small kernel
+    on the calling thread.
+    """
+
+    compiled: Compiled
+    slots: Sequence[int]
+    sizes: Mapping[str, int]
+    serial: bool = False
+
+
+def compile_kernels(kernels: Sequence[Kernel], target: Target) -> list[Compiled]:
+    """Native code for kernels, from the cache on disk where it has been made before.
+
+    Raises UnsupportedError for an operation that `render.unsupported` names, CompileError if LLVM
+    refuses the code.
+    """
+    result: list[Compiled] = []
+    for kernel in kernels:
+        text = render(kernel, target)
+        code = objects.object_code(text, target)
+        names = [f"{kernel.name}_phase{k}" for k in range(len(kernel.phases))]
+        addresses = objects.load(code, names, objects.libm_imports(text))
+        result.append(Compiled(kernel, tuple(addresses), scratch_bytes(kernel)))
+    return result
+
+
+class Program:
+    """Steps to run in order on one table of addresses and sizes. May be run by several threads."""
+
+    def __init__(self, steps: Sequence[Step]) -> None:
+        rows: list[tuple[int, int, int, int]] = []
+        self._slots: list[np.ndarray[Any, Any]] = []
+        self._steps = tuple(steps)  # keeps the code alive
+        for step in steps:
+            kernel = step.compiled.kernel
+            slots = np.asarray([*step.slots, 0], np.int32)
+            assert len(step.slots) == len(kernel.buffers) + len(kernel.sizes), "a slot for each"
+            self._slots.append(slots)
+            for phase, address in zip(kernel.phases, step.compiled.phases, strict=True):
+                jobs = int(dims.evaluate(phase.jobs, step.sizes))
+                rows.append((address, slots.ctypes.data, jobs, int(step.serial)))
+        self._rows = np.asarray(rows, np.int64).reshape(-1, 4)
+        self._address: int = self._rows.ctypes.data
+        self._parallel = any(jobs > 1 and not serial for _, _, jobs, serial in rows)
+        self._scratch = max((s.compiled.scratch for s in steps), default=0)
+        self._pack = struct.Struct("")
+
+    def run(self, values: Sequence[int]) -> None:
+        """Run on a table holding `values`: addresses and sizes where the steps' slots say."""
+        if self._pack.size != 8 * len(values):
+            self._pack = struct.Struct(f"{len(values)}q")
+        table = self._pack.pack(*values)
+        rows = len(self._rows)
+        if not self._scratch:
+            pool.run(self._address, rows, table, 0, 0, self._parallel)
+            return
+        threads = objects.cpu_count() if self._parallel else 1
+        with arena.checkout(self._scratch * threads) as scratch:
+            pool.run(self._address, rows, table, scratch, self._scratch, self._parallel)
