@@ -15,15 +15,16 @@
         `Linear(aval)`, `bind(jaxpr, args) -> outs` issues the backward program with the same
         primitive. consts are hoisted.
 
-All jaxprs have `consts == 0`. Results are remembered per jaxpr, unless they closed over a tracer.
+All jaxprs have `consts == 0`. The backward programs of `transpose_call` are remembered.
 """
 
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 from lumjax import dtype as dt
 from lumjax.config import config
@@ -38,36 +39,12 @@ from lumjax.trace.core import (
     Linear,
     Tracer,
     Value,
+    active_traces,
     aval_of,
     eval_jaxpr,
     using,
 )
 from lumjax.trace.stage import Staged, stage
-
-
-class _Derived(Protocol):
-    @property
-    def consts(self) -> tuple[Value, ...]: ...
-
-
-_D = TypeVar("_D", bound=_Derived)
-_LIMIT = 1024
-_lock = threading.Lock()
-_memo: dict[Hashable, Any] = {}
-
-
-def _remembered(key: Hashable, make: Callable[[], _D]) -> _D:
-    """The result for `key`; the oldest is forgotten when there are too many."""
-    key = (key, config.semantic_key())
-    found = _memo.get(key)
-    if found is None:
-        found = make()
-        if not any(isinstance(c, Tracer) for c in found.consts):
-            with _lock:
-                while len(_memo) >= _LIMIT:
-                    del _memo[next(iter(_memo))]
-                _memo[key] = found
-    return found
 
 
 def _closed(staged: Staged) -> Jaxpr:
@@ -92,11 +69,7 @@ def jvp_jaxpr(
     """The jaxpr that computes `jaxpr` and its tangents; see the module's docstring."""
     active = tuple(nonzero)
     forced = tuple(force) if force is not None else (False,) * len(jaxpr.outputs)
-    return _remembered(("jvp", jaxpr, active, forced), lambda: _jvp(jaxpr, active, forced))
-
-
-def _jvp(jaxpr: Jaxpr, active: tuple[bool, ...], forced: tuple[bool, ...]) -> JvpJaxpr:
-    nonzero: list[bool] = []
+    found_nonzero: list[bool] = []
     count = len(jaxpr.inputs)
 
     def run(*args: Value) -> list[Value]:
@@ -107,12 +80,12 @@ def _jvp(jaxpr: Jaxpr, active: tuple[bool, ...], forced: tuple[bool, ...]) -> Jv
             aval = aval_of(out)
             if t is None and forced[k] and dt.is_inexact(aval.dtype):
                 found[k] = zeros(aval.tangent())
-        nonzero[:] = [t is not None for t in found]
+        found_nonzero[:] = [t is not None for t in found]
         return outs + [t for t in found if t is not None]
 
     avals = jaxpr.in_avals
     staged = stage(run, avals + tuple(a.tangent() for a, t in zip(avals, active, strict=True) if t))
-    return JvpJaxpr(_closed(staged), staged.consts, tuple(nonzero))
+    return JvpJaxpr(_closed(staged), staged.consts, tuple(found_nonzero))
 
 
 # ---- known and linear part
@@ -133,12 +106,7 @@ def split_jaxpr(
     jaxpr: Jaxpr, linear: Sequence[bool], force: Sequence[bool] | None = None
 ) -> SplitJaxpr:
     """The known and the linear part of a jaxpr; see the module's docstring."""
-    wanted = tuple(linear)
     forced = tuple(force) if force is not None else (False,) * len(jaxpr.outputs)
-    return _remembered(("split", jaxpr, wanted, forced), lambda: _split(jaxpr, wanted, forced))
-
-
-def _split(jaxpr: Jaxpr, linear: tuple[bool, ...], forced: tuple[bool, ...]) -> SplitJaxpr:
     part: Jaxpr | None = None
     outputs: list[bool] = []
 
@@ -178,6 +146,11 @@ class _Backward:
     masks: tuple[int, ...]
     found: tuple[bool, ...]
     maskable: tuple[bool, ...]
+
+
+_LIMIT = 256  # programs kept per jaxpr
+_lock = threading.Lock()
+_memo: weakref.WeakKeyDictionary[Jaxpr, dict[Hashable, _Backward]] = weakref.WeakKeyDictionary()
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +215,7 @@ def _program(
             tuple(m is not None for m in masks),
             results,
         )
-        program = _remembered(("transpose", jaxpr, request), lambda r=request: _transpose(jaxpr, r))
+        program = _remembered(jaxpr, request)
         found = [m.get() for k in program.masks if (m := masks[k]) is not None]
         if all(v is not None for v in found):
             return program, found
@@ -250,6 +223,21 @@ def _program(
             None if k in program.masks and m is not None and m.get() is None else m
             for k, m in enumerate(masks)
         ]
+
+
+def _remembered(jaxpr: Jaxpr, request: _Request) -> _Backward:
+    """The backward program, kept as long as the jaxpr lives unless it closed over a tracer."""
+    axes = tuple((t.axis_name, t.axis_size) for t in active_traces() if t.axis_name is not None)
+    key = (request, config.semantic_key(), axes)
+    with _lock:
+        table = _memo.setdefault(jaxpr, {})
+    if (found := table.get(key)) is None:
+        found = _transpose(jaxpr, request)
+        if not any(isinstance(c, Tracer) for c in found.consts):
+            if len(table) >= _LIMIT:
+                table.clear()
+            table[key] = found
+    return found
 
 
 def _transpose(jaxpr: Jaxpr, request: _Request) -> _Backward:
