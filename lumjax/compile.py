@@ -1,0 +1,381 @@
+"""jit: flatten -> look up -> (stage -> compile) -> run. Nothing else happens here.
+
+`jit(f)` keeps one program per signature: pytree structure, avals, static arguments, settings and
+axis names in scope. On concrete values a program runs as an `Executable`; under another
+transformation it becomes one `call` equation.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from types import MethodType
+from typing import Any, Generic, ParamSpec, TypeVar
+
+from lumjax import tree
+from lumjax.config import config
+from lumjax.control.call import call_p
+from lumjax.errors import ArgumentTypeError, ArgumentValueError, StaticArgumentError
+from lumjax.executable import Executable, executable_of
+from lumjax.trace.array import Array
+from lumjax.trace.aval import ShapedArray
+from lumjax.trace.core import (
+    EvalTrace,
+    Jaxpr,
+    Tracer,
+    Value,
+    active_traces,
+    aval_of,
+    current,
+    set_evaluator,
+)
+from lumjax.trace.stage import stage
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _evaluate(jaxpr: Jaxpr, args: Sequence[Value]) -> list[Value]:
+    return list(executable_of(jaxpr).run(args))
+
+
+set_evaluator(_evaluate)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Program:
+    """One traced signature of a jitted function."""
+
+    jaxpr: Jaxpr
+    consts: tuple[Value, ...]
+    out_tree: tree.PyTreeDef
+
+    def executable(self) -> Executable:
+        """The compiled program (compiled on first use, then kept with the jaxpr)."""
+        return executable_of(self.jaxpr)
+
+
+def _signature(leaf: Value) -> Any:
+    if type(leaf) is Array:
+        return leaf.data.shape, leaf.data.dtype, leaf.weak
+    aval = aval_of(leaf)
+    return aval.shape, aval.dtype, aval.weak
+
+
+def _axis_environment() -> tuple[Any, ...]:
+    traces = active_traces()
+    if len(traces) == 1:
+        return ()
+    return tuple((t.axis_name, t.axis_size) for t in traces if t.axis_name is not None)
+
+
+class Jitted(Generic[P, R]):
+    """A function compiled once per signature; made by `jit`."""
+
+    def __init__(
+        self,
+        fun: Callable[P, R],
+        static_argnums: frozenset[int],
+        static_argnames: frozenset[str],
+        donate: frozenset[int | str],
+    ) -> None:
+        functools.update_wrapper(self, fun)
+        self.fun = fun
+        self.static_argnums = static_argnums
+        self.static_argnames = static_argnames
+        self.donate = donate
+        self._programs: dict[Any, Program] = {}
+        self._lock = threading.RLock()
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run the program of this signature, compiling it first if it is new."""
+        program, leaves = self._program(args, kwargs)
+        values = [*program.consts, *leaves]
+        if type(current()) is EvalTrace and not any(isinstance(v, Tracer) for v in values):
+            outs = executable_of(program.jaxpr).run(values)
+        else:
+            outs = call_p.bind(*values, jaxpr=program.jaxpr, name=self._name)
+        return program.out_tree.unflatten(outs)
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else MethodType(self, instance)
+
+    def __repr__(self) -> str:
+        return f"<jit of {self._name}>"
+
+    @property
+    def _name(self) -> str:
+        return getattr(self.fun, "__name__", type(self.fun).__name__)
+
+    def _program(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Program, list[Value]]:
+        static: tuple[Any, ...] = ()
+        dynamic: tuple[Any, Any] = (args, kwargs)
+        if self.static_argnums or self.static_argnames:
+            dynamic, static = self._split(args, kwargs)
+        leaves, in_tree = tree.flatten(dynamic)
+        try:
+            signature = tuple([_signature(x) for x in leaves])
+        except ArgumentTypeError:
+            raise self._not_an_array(dynamic) from None
+        key = (in_tree, static, signature, config.semantic_key(), _axis_environment())
+        program = self._programs.get(key)
+        if program is None:
+            with self._lock:
+                program = self._programs.get(key)
+                if program is None:
+                    avals = [ShapedArray(*s) for s in signature]
+                    program, keep = self._trace(static, in_tree, avals)
+                    if keep:
+                        self._programs[key] = program
+        return program, leaves
+
+    def _split(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, tuple[Any, ...]]:
+        """The dynamic arguments, and the static ones as a hashable key."""
+        fixed: list[tuple[int | str, Any]] = []
+        for k, value in enumerate(args):
+            if k in self.static_argnums or k - len(args) in self.static_argnums:
+                fixed.append((k, value))
+        fixed += [(n, v) for n, v in kwargs.items() if n in self.static_argnames]
+        for where, value in fixed:
+            try:
+                hash(value)
+            except TypeError:
+                raise StaticArgumentError(
+                    operation=f"jit of {self._name}",
+                    required=f"a hashable value for static argument {where!r}",
+                    got=f"{value!r} of type {type(value).__name__}",
+                    fix="pass a tuple or a frozen dataclass, or make the argument dynamic",
+                ) from None
+        names = {w for w, _ in fixed}
+        dynamic = (
+            tuple(None if k in names else a for k, a in enumerate(args)),
+            {n: v for n, v in kwargs.items() if n not in names},
+        )
+        return dynamic, tuple((w, type(v), v) for w, v in fixed)
+
+    def _trace(
+        self, static: tuple[Any, ...], in_tree: tree.PyTreeDef, avals: Sequence[ShapedArray]
+    ) -> tuple[Program, bool]:
+        """Stage the function at one signature; whether the program may be kept."""
+        out_trees: list[tree.PyTreeDef] = []
+
+        def flat(*leaves: Value) -> list[Value]:
+            args, kwargs = in_tree.unflatten(leaves)
+            args = list(args)
+            for where, _, value in static:
+                if isinstance(where, int):
+                    args[where] = value
+                else:
+                    kwargs[where] = value
+            out = self.fun(*args, **kwargs)
+            found, out_tree = tree.flatten(out)
+            self._check_outputs(out, found)
+            out_trees.append(out_tree)
+            return found
+
+        staged = stage(flat, avals)
+        program = Program(staged.jaxpr, staged.consts, out_trees[0])
+        return program, staged.cacheable
+
+    def _check_outputs(self, out: Any, leaves: Iterable[Any]) -> None:
+        for k, leaf in enumerate(leaves):
+            try:
+                aval_of(leaf)
+            except (ArgumentTypeError, TypeError):
+                path, _ = tree.leaves_with_path(out)[k]
+                raise ArgumentTypeError(
+                    operation=f"jit of {self._name}",
+                    required="a function that returns arrays, numbers or pytrees of them",
+                    got=f"{leaf!r} of type {type(leaf).__name__} at output{tree.keystr(path)}",
+                    fix="return only arrays from the jitted function",
+                ) from None
+
+    def _not_an_array(self, dynamic: tuple[Any, Any]) -> ArgumentTypeError:
+        for path, leaf in tree.leaves_with_path(dynamic):
+            try:
+                aval_of(leaf)
+            except (ArgumentTypeError, TypeError):
+                place = "positional argument" if path[0].idx == 0 else "keyword argument"
+                return ArgumentTypeError(
+                    operation=f"jit of {self._name}",
+                    required="arrays, numbers or pytrees of them",
+                    got=f"{leaf!r} of type {type(leaf).__name__} "
+                    f"in {place} {tree.keystr(path[1:])}",
+                    fix="convert it with jnp.asarray, or name it in static_argnums/static_argnames",
+                )
+        raise AssertionError("every leaf is an array")
+
+    # ---- looking inside
+
+    def program(self, *args: P.args, **kwargs: P.kwargs) -> Program:
+        """The traced program for these arguments (arrays or ShapeDtypeStructs)."""
+        return self._program(args, kwargs)[0]
+
+    def eval_shape(self, *args: P.args, **kwargs: P.kwargs) -> Any:
+        """The output's avals as a pytree, without computing anything."""
+        program = self._program(args, kwargs)[0]
+        return program.out_tree.unflatten(program.jaxpr.out_avals)
+
+    def lower(self, *args: P.args, **kwargs: P.kwargs) -> Lowered:
+        """Trace for these arguments; `.compile()` gives the executable."""
+        return Lowered(self._program(args, kwargs)[0], self._name)
+
+    def clear_cache(self) -> None:
+        """Forget every program."""
+        with self._lock:
+            self._programs.clear()
+
+    def _cache_size(self) -> int:
+        return len(self._programs)
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """A traced program, not yet compiled."""
+
+    program: Program
+    name: str
+
+    def as_text(self) -> str:
+        """The jaxpr as text."""
+        return str(self.program.jaxpr)
+
+    def compile(self) -> Compiled:
+        """Compile now."""
+        return Compiled(self.program, self.program.executable())
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A compiled program. Calling it takes the same pytrees as the jitted function."""
+
+    program: Program
+    executable: Executable
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run."""
+        leaves, _ = tree.flatten((args, kwargs))
+        outs = self.executable.run([*self.program.consts, *leaves])
+        return self.program.out_tree.unflatten(outs)
+
+    def as_text(self) -> str:
+        """The kernels as LLVM IR text."""
+        return self.executable.as_text()
+
+    def cost_analysis(self) -> dict[str, float]:
+        """Predicted seconds, and the number of kernels."""
+        return self.executable.cost_analysis()
+
+
+def _as_set(value: Any, kind: type, name: str) -> frozenset[Any]:
+    if value is None:
+        return frozenset()
+    found = (value,) if isinstance(value, kind) else tuple(value)
+    for v in found:
+        if not isinstance(v, kind):
+            raise ArgumentTypeError(
+                operation="jit",
+                required=f"{name} of {kind.__name__}s",
+                got=f"{v!r} of type {type(v).__name__}",
+                fix=f"pass one {kind.__name__} or a sequence of them",
+            )
+    return frozenset(found)
+
+
+def _resolve(
+    fun: Callable[..., Any], nums: frozenset[int], names: frozenset[str], what: str
+) -> tuple[frozenset[int], frozenset[str]]:
+    """Let a parameter named by position also be passed by keyword, and the other way round."""
+    try:
+        parameters = list(inspect.signature(fun).parameters.values())
+    except (TypeError, ValueError):
+        return nums, names
+    positional = [
+        p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+    ]
+    has_rest = any(p.kind is p.VAR_POSITIONAL for p in parameters)
+    known = {p.name for p in parameters}
+    if unknown := [n for n in names if n not in known]:
+        if not any(p.kind is p.VAR_KEYWORD for p in parameters):
+            raise ArgumentValueError(
+                operation=f"jit of {getattr(fun, '__name__', fun)}",
+                required=f"{what}_argnames among {', '.join(sorted(known))}",
+                got=", ".join(sorted(unknown)),
+                fix="correct the name",
+            )
+    if not has_rest:
+        for n in nums:
+            if not -len(positional) <= n < len(positional):
+                raise ArgumentValueError(
+                    operation=f"jit of {getattr(fun, '__name__', fun)}",
+                    required=f"{what}_argnums within {len(positional)} positional parameters",
+                    got=str(n),
+                    fix="correct the position",
+                )
+    all_nums = nums | {k for k, n in enumerate(positional) if n in names}
+    all_names = names | {positional[n] for n in nums if -len(positional) <= n < len(positional)}
+    return all_nums, all_names
+
+
+def jit(
+    fun: Callable[P, R] | None = None,
+    /,
+    *,
+    static_argnums: int | Sequence[int] | None = None,
+    static_argnames: str | Iterable[str] | None = None,
+    donate_argnums: int | Sequence[int] | None = None,
+    donate_argnames: str | Iterable[str] | None = None,
+    keep_unused: bool = False,
+    device: Any = None,
+    backend: str | None = None,
+    inline: bool = False,
+) -> Any:
+    """Compile `fun`: trace it once per signature, and run it as a few native kernels.
+
+    Args:
+      fun: a pure function of arrays, numbers and pytrees of them.
+      static_argnums, static_argnames: arguments that are Python values of the program (hashable); a
+        new value traces anew.
+      donate_argnums, donate_argnames: arguments whose buffers the caller will not use again. They
+        are checked; today their memory is not reused.
+      keep_unused, device, backend, inline: accepted as JAX does; they don't change the result.
+
+    Raises ArgumentTypeError for an argument or result that is not an array, StaticArgumentError for
+    an unhashable static argument.
+
+    >>> import lumjax, lumjax.numpy as jnp
+    >>> lumjax.jit(lambda x: jnp.sum(x * 2))(jnp.arange(3.0))
+    Array(6., dtype=float32)
+    """
+    del keep_unused, device, backend, inline
+    if fun is None:
+        return functools.partial(
+            jit,
+            static_argnums=static_argnums,
+            static_argnames=static_argnames,
+            donate_argnums=donate_argnums,
+            donate_argnames=donate_argnames,
+        )
+    if not callable(fun):
+        raise ArgumentTypeError(
+            operation="jit",
+            required="a function",
+            got=f"{fun!r} of type {type(fun).__name__}",
+            fix="pass the function itself, not its result",
+        )
+    nums, names = _resolve(
+        fun,
+        _as_set(static_argnums, int, "static_argnums"),
+        _as_set(static_argnames, str, "static_argnames"),
+        "static",
+    )
+    donated = _resolve(
+        fun,
+        _as_set(donate_argnums, int, "donate_argnums"),
+        _as_set(donate_argnames, str, "donate_argnames"),
+        "donate",
+    )
+    return Jitted(fun, nums, names, donated[0] | donated[1])

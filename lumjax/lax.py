@@ -1,0 +1,241 @@
+"""JAX's lax: the primitive operations by name, with strict arguments, and control flow.
+
+>>> from lumjax import lax
+>>> lax.fori_loop(0, 3, lambda i, total: total + i, 0)
+Array(3, dtype=int32, weak_type=True)
+"""
+
+from __future__ import annotations
+
+import builtins
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from lumjax import dtype as dt
+from lumjax import ops, tree
+from lumjax.control.cond import cond as cond
+from lumjax.control.cond import switch as switch
+from lumjax.control.scan import fori_loop as fori_loop
+from lumjax.control.scan import map as map
+from lumjax.control.scan import scan as scan
+from lumjax.control.scan import while_loop as while_loop
+from lumjax.errors import ShapeError
+from lumjax.grad.forward import stop_gradient as stop_gradient
+from lumjax.trace.core import aval_of
+
+bitwise_and, bitwise_or, bitwise_xor, bitwise_not = ops.and_, ops.or_, ops.xor, ops.not_
+reciprocal = ops.recip
+padtype_to_pads = ops.padtype_to_pads
+
+
+def select(pred: Any, on_true: Any, on_false: Any) -> Any:
+    """`on_true` where the bool array `pred` holds, else `on_false`; the branches have one shape and
+    dtype.
+
+    >>> select(np.array([True, False]), np.array([1, 2]), np.array([3, 4]))
+    Array([1, 4], dtype=int32)
+    """
+    return ops.select(pred, on_true, on_false)
+
+
+def select_n(which: Any, *cases: Any) -> Any:
+    """`cases[which]`, elementwise; `which` is bool (False picks the first of two) or integer."""
+    index = ops.asvalue(which)
+    if dt.is_bool(aval_of(index).dtype):
+        if len(cases) == 1:
+            return ops.asvalue(cases[0])
+        return ops.select(index, cases[1], cases[0])
+    out = cases[-1]
+    for k in reversed(range(len(cases) - 1)):
+        out = ops.select(ops.eq(index, k), cases[k], out)
+    return ops.asvalue(out)
+
+
+def clamp(min: Any, x: Any, max: Any) -> Any:
+    """`x` limited to [min, max]; the gradient is 0 outside and at the bounds.
+
+    >>> clamp(0.0, 2.0, 1.0)
+    Array(1., dtype=float32, weak_type=True)
+    """
+    return ops.clamp(min, x, max)
+
+
+def convert_element_type(operand: Any, new_dtype: Any) -> Any:
+    """`operand` in another dtype; floats become integers by truncation, saturating, NaN -> 0."""
+    return ops.cast(operand, new_dtype)
+
+
+def bitcast_convert_type(operand: Any, new_dtype: Any) -> Any:
+    """The bits of `operand` read as another dtype of the same width."""
+    return ops.bitcast(operand, new_dtype)
+
+
+def sort(operand: Any, dimension: int = -1, is_stable: bool = True, num_keys: int = 1) -> Any:
+    """One or several arrays sorted along an axis by the first `num_keys` of them."""
+    return ops.sort(operand, dimension, is_stable, num_keys)
+
+
+def sort_key_val(keys: Any, values: Any, dimension: int = -1, is_stable: bool = True) -> Any:
+    """Keys sorted along an axis, and the values carried along."""
+    return ops.sort([keys, values], dimension, is_stable, 1)
+
+
+def broadcast(operand: Any, sizes: Sequence[int]) -> Any:
+    """`operand` with new leading axes of the given sizes."""
+    shape = tuple(aval_of(ops.asvalue(operand)).shape)
+    rank = len(sizes)
+    return ops.broadcast_in_dim(operand, (*sizes, *shape), range(rank, rank + len(shape)))
+
+
+def collapse(operand: Any, start_dimension: int, stop_dimension: int | None = None) -> Any:
+    """The axes from start to stop as one."""
+    shape = tuple(aval_of(ops.asvalue(operand)).shape)
+    low, high, _ = builtins.slice(start_dimension, stop_dimension).indices(len(shape))
+    return ops.reshape(operand, (*shape[:low], math.prod(shape[low:high]), *shape[high:]))
+
+
+def slice_in_dim(
+    operand: Any, start_index: int | None, limit_index: int | None, stride: int = 1, axis: int = 0
+) -> Any:
+    """A slice of one axis."""
+    shape = tuple(aval_of(ops.asvalue(operand)).shape)
+    axis = ops.canonical_axis("lax.slice_in_dim", axis, len(shape))
+    low, high, by = [0] * len(shape), list(shape), [1] * len(shape)
+    start, stop, _ = builtins.slice(start_index, limit_index).indices(shape[axis])
+    low[axis], high[axis], by[axis] = start, builtins.max(start, stop), stride
+    return ops.slice(operand, low, high, by)
+
+
+def index_in_dim(operand: Any, index: int, axis: int = 0, keepdims: bool = True) -> Any:
+    """One position of one axis."""
+    length = aval_of(ops.asvalue(operand)).shape[axis]
+    at = index + length if index < 0 else index
+    out = slice_in_dim(operand, at, at + 1, 1, axis)
+    return out if keepdims else ops.squeeze(out, (axis,))
+
+
+def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None) -> Any:
+    """`fill_value` in `x`'s shape and dtype."""
+    aval = aval_of(x)
+    return ops.full(aval.shape if shape is None else shape, fill_value, dtype or aval.dtype)
+
+
+def zeros_like_array(x: Any) -> Any:
+    """Zeros in `x`'s shape and dtype."""
+    return full_like(x, 0)
+
+
+def batch_matmul(lhs: Any, rhs: Any, precision: Any = None) -> Any:
+    """Matrix products over equal leading axes."""
+    rank = aval_of(lhs).ndim
+    lead = tuple(range(rank - 2))
+    return ops.dot_general(lhs, rhs, (((rank - 1,), (rank - 2,)), (lead, lead)), precision)
+
+
+def conv(
+    lhs: Any,
+    rhs: Any,
+    window_strides: Any,
+    padding: Any,
+    precision: Any = None,
+    preferred_element_type: Any = None,
+) -> Any:
+    """A convolution in NCHW/OIHW layout."""
+    return ops.conv_general_dilated(
+        lhs,
+        rhs,
+        window_strides,
+        padding,
+        precision=precision,
+        preferred_element_type=preferred_element_type,
+    )
+
+
+def conv_with_general_padding(
+    lhs: Any,
+    rhs: Any,
+    window_strides: Any,
+    padding: Any,
+    lhs_dilation: Any,
+    rhs_dilation: Any,
+    precision: Any = None,
+) -> Any:
+    """A convolution in NCHW/OIHW layout with dilations."""
+    return ops.conv_general_dilated(
+        lhs, rhs, window_strides, padding, lhs_dilation, rhs_dilation, precision=precision
+    )
+
+
+def reduce(
+    operands: Any,
+    init_values: Any,
+    computation: Callable[[Any, Any], Any],
+    dimensions: Sequence[int],
+) -> Any:
+    """Reduce along axes by any associative computation, by halving."""
+    flat, treedef = tree.flatten(operands)
+    inits = tree.leaves(init_values)
+    axes = ops.canonical_axes("lax.reduce", dimensions, aval_of(flat[0]).ndim)
+
+    def combine(a: Sequence[Any], b: Sequence[Any]) -> list[Any]:
+        return tree.leaves(computation(treedef.unflatten(a), treedef.unflatten(b)))
+
+    shape = aval_of(flat[0]).shape
+    kept = [k for k in range(len(shape)) if k not in axes]
+    count = math.prod(shape[k] for k in axes)
+    lead = tuple(shape[k] for k in kept)
+    rows = [ops.reshape(ops.transpose(x, [*axes, *kept]), (count, *lead)) for x in flat]
+    total = [ops.broadcast_in_dim(i, lead, ()) for i in inits]
+    while count > 1:
+        half = count // 2
+        low = [slice_in_dim(r, 0, half) for r in rows]
+        high = [slice_in_dim(r, half, 2 * half) for r in rows]
+        merged = combine(low, high)
+        if count % 2:
+            last = [slice_in_dim(r, count - 1, count) for r in rows]
+            merged = [ops.concatenate([m, x], 0) for m, x in zip(merged, last, strict=True)]
+        rows, count = merged, half + count % 2
+    if count:
+        total = combine(total, [ops.squeeze(r, (0,)) for r in rows])
+    return treedef.unflatten(total)
+
+
+def associative_scan(
+    fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = False, axis: int = 0
+) -> Any:
+    """All prefix combinations along an axis by the associative `fn`, in a logarithmic number of
+    steps.
+
+    >>> associative_scan(lambda a, b: a + b, np.array([1, 2, 3]))
+    Array([1, 3, 6], dtype=int32)
+    """
+    flat, treedef = tree.flatten(elems)
+    flat = [ops.asvalue(x) for x in flat]
+    lengths = {aval_of(x).shape[axis] for x in flat}
+    if len(lengths) != 1:
+        raise ShapeError(
+            operation="lax.associative_scan",
+            required=f"one length along axis {axis} of all arrays",
+            got=", ".join(sorted(str(aval_of(x)) for x in flat)),
+            fix="check the axis",
+        )
+    (length,) = lengths
+    place = ops.canonical_axis("lax.associative_scan", axis, aval_of(flat[0]).ndim)
+
+    def combine(a: Sequence[Any], b: Sequence[Any]) -> list[Any]:
+        return tree.leaves(fn(treedef.unflatten(a), treedef.unflatten(b)))
+
+    if reverse:
+        flat = [ops.rev(x, (place,)) for x in flat]
+    step = 1
+    while step < length:
+        earlier = [slice_in_dim(x, 0, length - step, 1, place) for x in flat]
+        later = [slice_in_dim(x, step, length, 1, place) for x in flat]
+        merged = combine(earlier, later)
+        head = [slice_in_dim(x, 0, step, 1, place) for x in flat]
+        flat = [ops.concatenate([h, m], place) for h, m in zip(head, merged, strict=True)]
+        step *= 2
+    if reverse:
+        flat = [ops.rev(x, (place,)) for x in flat]
+    return treedef.unflatten(flat)

@@ -1,0 +1,320 @@
+"""Activations, softmaxes and initialisers under jax.nn's names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from lumjax import dtype as dt
+from lumjax import initializers as initializers
+from lumjax import numpy as jnp
+from lumjax import ops
+from lumjax.config import config
+from lumjax.control.custom import custom_jvp
+from lumjax.grad.forward import stop_gradient
+from lumjax.trace.core import aval_of
+
+ArrayLike = Any
+
+
+@custom_jvp
+def relu(x: ArrayLike) -> Any:
+    """max(x, 0); its slope at 0 is 0.
+
+    >>> relu(jnp.array([-1.0, 2.0]))
+    Array([0., 2.], dtype=float32)
+    """
+    return jnp.maximum(x, 0)
+
+
+@relu.defjvp
+def _relu_jvp(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+    (x,), (t,) = primals, tangents
+    # A product with 0 or 1 rather than a select: the slope is finite, so no mask has to travel.
+    return relu(x), ops.mul(t, ops.cast(ops.gt(x, 0), aval_of(t).dtype))
+
+
+@custom_jvp
+def relu6(x: ArrayLike) -> Any:
+    """min(max(x, 0), 6); its slope is 0 at both corners."""
+    return jnp.minimum(jnp.maximum(x, 0), 6.0)
+
+
+@relu6.defjvp
+def _relu6_jvp(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+    (x,), (t,) = primals, tangents
+    inside = ops.and_(ops.gt(x, 0), ops.lt(x, 6))
+    return relu6(x), ops.mul(t, ops.cast(inside, aval_of(t).dtype))
+
+
+def sigmoid(x: ArrayLike) -> Any:
+    """1 / (1 + exp(-x)).
+
+    >>> sigmoid(0.0)
+    Array(0.5, dtype=float32, weak_type=True)
+    """
+    return ops.logistic(_float(x))
+
+
+def _float(x: Any) -> Any:
+    value = jnp.asarray(x)
+    aval = aval_of(value)
+    return value if dt.is_inexact(aval.dtype) else ops.cast(value, np.float64, weak=aval.weak)
+
+
+def softplus(x: ArrayLike) -> Any:
+    """log(1 + exp(x)) without overflow."""
+    return jnp.logaddexp(x, 0.0)
+
+
+def log_sigmoid(x: ArrayLike) -> Any:
+    """log(sigmoid(x)) without underflow."""
+    return -softplus(-_float(x))
+
+
+def soft_sign(x: ArrayLike) -> Any:
+    """X / (1 + |x|)."""
+    value = _float(x)
+    return value / (jnp.abs(value) + 1)
+
+
+def silu(x: ArrayLike) -> Any:
+    """X * sigmoid(x)."""
+    value = _float(x)
+    return value * ops.logistic(value)
+
+
+swish = silu
+
+
+def mish(x: ArrayLike) -> Any:
+    """X * tanh(softplus(x))."""
+    value = _float(x)
+    return value * jnp.tanh(softplus(value))
+
+
+def tanh(x: ArrayLike) -> Any:
+    """The hyperbolic tangent."""
+    return jnp.tanh(x)
+
+
+def hard_tanh(x: ArrayLike) -> Any:
+    """X limited to [-1, 1]."""
+    value = _float(x)
+    return jnp.where(value > 1, 1, jnp.where(value < -1, -1, value))
+
+
+def hard_sigmoid(x: ArrayLike) -> Any:
+    """relu6(x + 3) / 6."""
+    return relu6(_float(x) + 3.0) / 6.0
+
+
+def hard_silu(x: ArrayLike) -> Any:
+    """X * hard_sigmoid(x)."""
+    value = _float(x)
+    return value * hard_sigmoid(value)
+
+
+hard_swish = hard_silu
+
+
+def leaky_relu(x: ArrayLike, negative_slope: ArrayLike = 1e-2) -> Any:
+    """X where x >= 0, else negative_slope * x."""
+    value = _float(x)
+    return jnp.where(value >= 0, value, negative_slope * value)
+
+
+def elu(x: ArrayLike, alpha: ArrayLike = 1.0) -> Any:
+    """X where x > 0, else alpha * (exp(x) - 1)."""
+    value = _float(x)
+    positive = value > 0
+    return jnp.where(positive, value, alpha * jnp.expm1(jnp.where(positive, 0.0, value)))
+
+
+def celu(x: ArrayLike, alpha: ArrayLike = 1.0) -> Any:
+    """max(x, 0) + min(alpha * (exp(x / alpha) - 1), 0)."""
+    value = _float(x)
+    below = jnp.where(value > 0, 0.0, value)
+    return jnp.where(value > 0, value, alpha * jnp.expm1(below / alpha))
+
+
+def selu(x: ArrayLike) -> Any:
+    """Scaled elu with self-normalising constants (Klambauer et al. 2017)."""
+    return 1.0507009873554804934193349852946 * elu(x, 1.6732632423543772848170429916717)
+
+
+def gelu(x: ArrayLike, approximate: bool = True) -> Any:
+    """X times the normal distribution function of x; by default its tanh approximation.
+
+    Source: Hendrycks and Gimpel 2016.
+    """
+    value = _float(x)
+    if approximate:
+        inner = float(np.sqrt(2 / np.pi)) * (value + 0.044715 * value**3)
+        return value * (0.5 * (1.0 + jnp.tanh(inner)))
+    return 0.5 * value * ops.erfc(-value * float(np.sqrt(0.5)))
+
+
+def glu(x: ArrayLike, axis: int = -1) -> Any:
+    """The first half along an axis times the sigmoid of the second."""
+    first, second = jnp.split(jnp.asarray(x), 2, axis)
+    return first * sigmoid(second)
+
+
+def squareplus(x: ArrayLike, b: ArrayLike = 4) -> Any:
+    """(x + sqrt(x**2 + b)) / 2."""
+    value = _float(x)
+    return (value + jnp.sqrt(value**2 + b)) / 2
+
+
+# ---- softmaxes
+
+
+def _finite_max(x: Any, axis: Any, where: Any) -> Any:
+    """The maximum, to be subtracted before exponentials; 0 in rows that are all -inf."""
+    top = jnp.max(x, axis, keepdims=True, where=where, initial=None if where is None else -np.inf)
+    if config.grad_compat == "jax" and where is None:
+        return stop_gradient(top)
+    return stop_gradient(jnp.where(jnp.isfinite(top), top, 0.0))
+
+
+def logsumexp(
+    a: ArrayLike,
+    axis: Any = None,
+    b: ArrayLike | None = None,
+    keepdims: bool = False,
+    return_sign: bool = False,
+    where: Any = None,
+) -> Any:
+    """log(sum(b * exp(a))) along axes without overflow. Where all are -inf the gradient is 0.
+
+    >>> logsumexp(jnp.zeros(4))
+    Array(1.3862944, dtype=float32)
+    """
+    value = _float(a)
+    weights = None if b is None else jnp.asarray(b)
+    if weights is not None:
+        value = jnp.where(weights != 0, value, -jnp.inf)
+    top = _finite_max(value, axis, where)
+    terms = jnp.exp(value - top)
+    if weights is not None:
+        terms = terms * weights
+    total = jnp.sum(terms, axis, keepdims=True, where=where)
+    sign = jnp.sign(total)
+    size = jnp.abs(total) if return_sign else total
+    if config.grad_compat == "jax":
+        out = jnp.log(size) + top
+    else:
+        empty = size == 0
+        out = jnp.where(empty, -jnp.inf, jnp.log(jnp.where(empty, 1.0, size)) + top)
+    if not keepdims:
+        axes = tuple(range(aval_of(value).ndim)) if axis is None else axis
+        out, sign = jnp.squeeze(out, axes), jnp.squeeze(sign, axes)
+    return (out, sign) if return_sign else out
+
+
+def softmax(x: ArrayLike, axis: Any = -1, where: Any = None, initial: Any = None) -> Any:
+    """exp(x) / sum(exp(x)) along an axis. A row that is all -inf gives NaN, with gradient 0.
+
+    >>> softmax(jnp.zeros(2))
+    Array([0.5, 0.5], dtype=float32)
+    """
+    del initial
+    value = _float(x)
+    if where is not None:
+        value = jnp.where(where, value, -jnp.inf)
+    top = _finite_max(value, axis, None)
+    terms = jnp.exp(value - top)
+    total = jnp.sum(terms, axis, keepdims=True)
+    if config.grad_compat == "jax":
+        return terms / total
+    empty = total == 0
+    out = terms / jnp.where(empty, 1.0, total)
+    out = jnp.where(empty, jnp.nan, out)
+    return out if where is None else jnp.where(where, out, 0.0)
+
+
+def log_softmax(x: ArrayLike, axis: Any = -1, where: Any = None, initial: Any = None) -> Any:
+    """log(softmax(x)) without underflow."""
+    del initial
+    value = _float(x)
+    if where is not None:
+        value = jnp.where(where, value, -jnp.inf)
+    shifted = value - _finite_max(value, axis, None)
+    total = jnp.sum(jnp.exp(shifted), axis, keepdims=True)
+    if config.grad_compat == "jax":
+        return shifted - jnp.log(total)
+    empty = total == 0
+    out = shifted - jnp.log(jnp.where(empty, 1.0, total))
+    out = jnp.where(empty, jnp.nan, out)
+    return out if where is None else jnp.where(where, out, -jnp.inf)
+
+
+def standardize(
+    x: ArrayLike,
+    axis: Any = -1,
+    mean: Any = None,
+    variance: Any = None,
+    epsilon: ArrayLike = 1e-5,
+    where: Any = None,
+) -> Any:
+    """(x - mean) / sqrt(variance + epsilon) along axes."""
+    value = _float(x)
+    if mean is None:
+        mean = jnp.mean(value, axis, keepdims=True, where=where)
+    if variance is None:
+        squares = jnp.mean(jnp.square(value), axis, keepdims=True, where=where)
+        variance = jnp.clip(squares - jnp.square(mean), 0)
+    return (value - mean) * ops.rsqrt(variance + epsilon)
+
+
+def one_hot(x: Any, num_classes: int, *, dtype: Any = None, axis: Any = -1) -> Any:
+    """Rows of the identity matrix picked by integer labels; a label out of range gives zeros.
+
+    >>> one_hot(jnp.array([0, 2]), 3)
+    Array([[1., 0., 0.],
+           [0., 0., 1.]], dtype=float32)
+    """
+    labels = jnp.asarray(x)
+    place = ops.canonical_axis("nn.one_hot", axis, aval_of(labels).ndim + 1)
+    spread = jnp.expand_dims(labels, place)
+    shape = [1] * (aval_of(labels).ndim + 1)
+    shape[place] = num_classes
+    classes = jnp.reshape(jnp.arange(num_classes, dtype=aval_of(labels).dtype), tuple(shape))
+    return ops.cast(jnp.equal(spread, classes), np.float64 if dtype is None else dtype)
+
+
+def dot_product_attention(
+    query: ArrayLike,
+    key: ArrayLike,
+    value: ArrayLike,
+    bias: ArrayLike | None = None,
+    mask: ArrayLike | None = None,
+    *,
+    scale: float | None = None,
+    is_causal: bool = False,
+) -> Any:
+    """softmax(query key^T * scale + bias) value over [batch, time, heads, depth] arrays.
+
+    Key and value may have fewer heads than the query, which then share them. `mask` is bool and
+    broadcasts to [batch, heads, query time, key time]; `scale` is 1 / sqrt(depth) by default.
+    """
+    q, k, v = (jnp.asarray(x) for x in (query, key, value))
+    heads, shared = aval_of(q).shape[-2], aval_of(k).shape[-2]
+    if heads != shared:
+        k, v = (jnp.repeat(x, heads // shared, axis=-2) for x in (k, v))
+    depth = aval_of(q).shape[-1]
+    factor = float(1 / np.sqrt(depth)) if scale is None else scale
+    scores = jnp.einsum("...thd,...shd->...hts", q, k) * factor
+    if bias is not None:
+        scores = scores + bias
+    if is_causal:
+        rows, columns = aval_of(scores).shape[-2:]
+        causal = jnp.tril(jnp.ones((rows, columns), dtype=bool))
+        mask = causal if mask is None else jnp.logical_and(mask, causal)
+    if mask is not None:
+        scores = jnp.where(mask, scores, float(jnp.finfo(aval_of(scores).dtype).min))
+    weights = ops.cast(softmax(ops.cast(scores, np.float32)), aval_of(v).dtype)
+    return jnp.einsum("...hts,...shd->...thd", weights, v)

@@ -1,0 +1,347 @@
+"""NumPy's functions on lumjax arrays: same names, JAX's promotion and semantics.
+
+>>> import lumjax.numpy as jnp
+>>> jnp.arange(3) + 0.5
+Array([0.5, 1.5, 2.5], dtype=float32)
+"""
+
+from __future__ import annotations
+
+import builtins as _builtins
+from typing import Any
+
+import ml_dtypes as _ml_dtypes
+import numpy as _np
+
+from lumjax import dtype as _dt
+from lumjax.numpy import linalg as linalg
+from lumjax.numpy import methods as _methods  # installs the methods  # noqa: F401
+from lumjax.numpy.creation import (
+    arange,
+    array,
+    asarray,
+    astype,
+    broadcast_to,
+    copy,
+    empty,
+    empty_like,
+    eye,
+    full,
+    full_like,
+    identity,
+    indices,
+    linspace,
+    logspace,
+    meshgrid,
+    ones,
+    ones_like,
+    tri,
+    tril,
+    triu,
+    zeros,
+    zeros_like,
+)  # fmt: skip
+from lumjax.numpy.elementwise import (
+    abs,
+    absolute,
+    acos,
+    acosh,
+    add,
+    angle,
+    arccos,
+    arccosh,
+    arcsin,
+    arcsinh,
+    arctan,
+    arctan2,
+    arctanh,
+    around,
+    asin,
+    asinh,
+    atan,
+    atan2,
+    atanh,
+    bitwise_and,
+    bitwise_invert,
+    bitwise_left_shift,
+    bitwise_not,
+    bitwise_or,
+    bitwise_right_shift,
+    bitwise_xor,
+    cbrt,
+    ceil,
+    clip,
+    conj,
+    conjugate,
+    copysign,
+    cos,
+    cosh,
+    deg2rad,
+    degrees,
+    divide,
+    divmod,
+    equal,
+    exp,
+    exp2,
+    expm1,
+    fabs,
+    fix,
+    float_power,
+    floor,
+    floor_divide,
+    fmax,
+    fmin,
+    fmod,
+    greater,
+    greater_equal,
+    heaviside,
+    hypot,
+    imag,
+    invert,
+    iscomplexobj,
+    isfinite,
+    isinf,
+    isnan,
+    isneginf,
+    isposinf,
+    isrealobj,
+    left_shift,
+    less,
+    less_equal,
+    log,
+    log1p,
+    log2,
+    log10,
+    logaddexp,
+    logaddexp2,
+    logical_and,
+    logical_not,
+    logical_or,
+    logical_xor,
+    maximum,
+    minimum,
+    mod,
+    modf,
+    multiply,
+    nan_to_num,
+    negative,
+    not_equal,
+    positive,
+    pow,
+    power,
+    rad2deg,
+    radians,
+    real,
+    reciprocal,
+    remainder,
+    right_shift,
+    rint,
+    round,
+    sign,
+    signbit,
+    sin,
+    sinc,
+    sinh,
+    sqrt,
+    square,
+    subtract,
+    tan,
+    tanh,
+    true_divide,
+    trunc,
+)  # fmt: skip
+from lumjax.numpy.functional import (
+    allclose,
+    apply_along_axis,
+    array_equal,
+    convolve,
+    correlate,
+    gradient,
+    interp,
+    isclose,
+    polyval,
+    trapezoid,
+    vectorize,
+)  # fmt: skip
+from lumjax.numpy.indexing import (
+    argwhere,
+    flatnonzero,
+    nonzero,
+    select,
+    take,
+    take_along_axis,
+    where,
+)  # fmt: skip
+from lumjax.numpy.linear import (
+    cross,
+    diag,
+    diagflat,
+    diagonal,
+    dot,
+    einsum,
+    inner,
+    kron,
+    matmul,
+    outer,
+    tensordot,
+    trace,
+    vdot,
+    vecdot,
+)  # fmt: skip
+from lumjax.numpy.manipulation import (
+    append,
+    array_split,
+    atleast_1d,
+    atleast_2d,
+    atleast_3d,
+    broadcast_arrays,
+    broadcast_shapes,
+    column_stack,
+    concat,
+    concatenate,
+    dstack,
+    expand_dims,
+    flip,
+    fliplr,
+    flipud,
+    hsplit,
+    hstack,
+    matrix_transpose,
+    moveaxis,
+    ndim,
+    permute_dims,
+    ravel,
+    repeat,
+    reshape,
+    roll,
+    rollaxis,
+    rot90,
+    shape,
+    size,
+    split,
+    squeeze,
+    stack,
+    swapaxes,
+    tile,
+    transpose,
+    unstack,
+    vsplit,
+    vstack,
+)  # fmt: skip
+from lumjax.numpy.padding import pad
+from lumjax.numpy.reductions import (
+    all,
+    amax,
+    amin,
+    any,
+    argmax,
+    argmin,
+    average,
+    count_nonzero,
+    cumprod,
+    cumsum,
+    diff,
+    max,
+    mean,
+    min,
+    nanmax,
+    nanmean,
+    nanmin,
+    nansum,
+    prod,
+    ptp,
+    std,
+    sum,
+    var,
+)  # fmt: skip
+from lumjax.numpy.sorting import (
+    argsort,
+    bincount,
+    digitize,
+    isin,
+    median,
+    percentile,
+    quantile,
+    searchsorted,
+    sort,
+    unique,
+)  # fmt: skip
+from lumjax.trace.array import Array as _Array
+from lumjax.trace.core import Tracer as _Tracer
+from lumjax.trace.core import aval_of as _aval_of
+
+# ---- dtypes and constants
+
+bool_, int8, int16, int32, int64 = _np.bool_, _np.int8, _np.int16, _np.int32, _np.int64
+uint8, uint16, uint32, uint64 = _np.uint8, _np.uint16, _np.uint32, _np.uint64
+float16, float32, float64, bfloat16 = _np.float16, _np.float32, _np.float64, _ml_dtypes.bfloat16
+complex64, complex128 = _np.complex64, _np.complex128
+bool = bool_
+int_, uint, float_, complex_ = int32, uint32, float32, complex64
+generic, number, integer, signedinteger = _np.generic, _np.number, _np.integer, _np.signedinteger
+unsignedinteger, inexact, floating = _np.unsignedinteger, _np.inexact, _np.floating
+complexfloating = _np.complexfloating
+dtype = _np.dtype
+e, pi, inf, nan, euler_gamma = _np.e, _np.pi, _np.inf, _np.nan, _np.euler_gamma
+newaxis = None
+finfo, iinfo, issubdtype = _dt.finfo, _dt.iinfo, _dt.issubdtype
+acos, acosh, asin, asinh, atan, atan2, atanh = acos, acosh, asin, asinh, atan, atan2, atanh
+permute_dims, concat = permute_dims, concat
+
+
+class _ArrayType(type):
+    def __instancecheck__(cls, instance: Any) -> _builtins.bool:
+        return isinstance(instance, (_Array, _Tracer))
+
+
+class ndarray(metaclass=_ArrayType):  # noqa: N801
+    """The type of arrays, traced ones included, for isinstance and annotations."""
+
+
+def promote_types(a: Any, b: Any) -> _np.dtype[Any]:
+    """The dtype of combining arrays of two dtypes.
+
+    >>> promote_types(int32, float16)
+    dtype('float16')
+    """
+    return _dt.promote((_dt.canonicalize(a), False), (_dt.canonicalize(b), False))[0]
+
+
+def result_type(*args: Any) -> _np.dtype[Any]:
+    """The dtype of combining arrays, dtypes and Python scalars, which are weak."""
+    pairs: list[tuple[_np.dtype[Any], _builtins.bool]] = []
+    python = {_builtins.int: int32, _builtins.float: float32, complex: complex64}
+    for x in args:
+        if isinstance(x, type) and x in python:
+            pairs.append((_dt.canonicalize(x), True))
+        elif isinstance(x, (type, str, _np.dtype)):
+            pairs.append((_dt.canonicalize(x), False))
+        else:
+            aval = _aval_of(x) if not hasattr(x, "dtype") else x
+            pairs.append((_dt.canonicalize(aval.dtype), getattr(_weak(x), "weak", False)))
+    return _dt.promote(*pairs)[0]
+
+
+def _weak(x: Any) -> Any:
+    return (
+        _aval_of(x)
+        if isinstance(x, (_Array, _Tracer, _builtins.int, _builtins.float, complex))
+        else x
+    )
+
+
+def isscalar(element: Any) -> _builtins.bool:
+    """Whether it is a number or an array without axes."""
+    return isinstance(element, (_builtins.int, _builtins.float, complex, _np.generic)) or (
+        isinstance(element, ndarray) and not shape(element)
+    )
+
+
+def iterable(y: Any) -> _builtins.bool:
+    """Whether it can be iterated over."""
+    return hasattr(y, "__iter__") and not (isinstance(y, ndarray) and not shape(y))
+
+
+def can_cast(from_: Any, to: Any, casting: str = "safe") -> _builtins.bool:
+    """Whether a cast is possible under NumPy's rule `casting`."""
+    return _builtins.bool(_np.can_cast(_np.dtype(from_), _np.dtype(to), casting))  # type: ignore[arg-type]

@@ -1,0 +1,591 @@
+"""Elementwise functions under NumPy's names: operands broadcast and promote by JAX's rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from lumjax import dtype as dt
+from lumjax import ops
+from lumjax.errors import ArgumentValueError
+from lumjax.numpy.creation import asarray
+from lumjax.trace.core import aval_of
+
+ArrayLike = Any
+
+
+def _float(x: Any) -> Any:
+    """The operand as a float or complex array; integers and bools become float32 (float64 under
+    x64).
+    """
+    value = asarray(x)
+    aval = aval_of(value)
+    if dt.is_inexact(aval.dtype):
+        return value
+    return ops.cast(value, np.float64, weak=aval.weak)
+
+
+def _floats(*xs: Any) -> list[Any]:
+    return ops.promote_values(*[_float(x) for x in ops.promote_values(*map(_plain, xs))])
+
+
+def _plain(x: Any) -> Any:
+    return x if isinstance(x, (bool, int, float, complex)) else asarray(x)
+
+
+def _unary(name: str, f: Callable[[Any], Any], doc: str) -> Callable[[ArrayLike], Any]:
+    def run(x: ArrayLike, /) -> Any:
+        return f(_float(x))
+
+    run.__name__ = run.__qualname__ = name
+    run.__doc__ = doc
+    return run
+
+
+exp = _unary("exp", ops.exp, "e**x.\n\n>>> exp(0.0)\nArray(1., dtype=float32, weak_type=True)\n")
+exp2 = _unary("exp2", ops.exp2, "2**x.")
+expm1 = _unary("expm1", ops.expm1, "e**x - 1, accurate near 0.")
+log = _unary("log", ops.log, "The natural logarithm; NaN below 0, -inf at 0.")
+log2 = _unary("log2", ops.log2, "The logarithm to base 2.")
+log1p = _unary("log1p", ops.log1p, "log(1 + x), accurate near 0.")
+sqrt = _unary("sqrt", ops.sqrt, "The square root; NaN below 0.")
+cbrt = _unary("cbrt", ops.cbrt, "The real cube root.")
+sin = _unary("sin", ops.sin, "The sine of x in radians.")
+cos = _unary("cos", ops.cos, "The cosine of x in radians.")
+tan = _unary("tan", ops.tan, "The tangent of x in radians.")
+arcsin = asin = _unary("arcsin", ops.asin, "The angle whose sine is x, in [-pi/2, pi/2].")
+arccos = acos = _unary("arccos", ops.acos, "The angle whose cosine is x, in [0, pi].")
+arctan = atan = _unary("arctan", ops.atan, "The angle whose tangent is x, in (-pi/2, pi/2).")
+sinh = _unary("sinh", ops.sinh, "The hyperbolic sine.")
+cosh = _unary("cosh", ops.cosh, "The hyperbolic cosine.")
+tanh = _unary("tanh", ops.tanh, "The hyperbolic tangent.")
+arcsinh = asinh = _unary("arcsinh", ops.asinh, "The inverse hyperbolic sine.")
+arccosh = acosh = _unary("arccosh", ops.acosh, "The inverse hyperbolic cosine.")
+arctanh = atanh = _unary("arctanh", ops.atanh, "The inverse hyperbolic tangent.")
+
+
+def log10(x: ArrayLike, /) -> Any:
+    """The logarithm to base 10."""
+    value = _float(x)
+    return ops.mul(ops.log(value), 1 / np.log(10).item())
+
+
+def arctan2(x1: ArrayLike, x2: ArrayLike, /) -> Any:
+    """The angle of the point (x2, x1), in [-pi, pi]."""
+    return ops.atan2(*_floats(x1, x2))
+
+
+atan2 = arctan2
+
+
+def hypot(x1: ArrayLike, x2: ArrayLike, /) -> Any:
+    """sqrt(x1**2 + x2**2) without overflow."""
+    a, b = (ops.abs(v) for v in _floats(x1, x2))
+    big, small = ops.max(a, b), ops.min(a, b)
+    safe = ops.select(ops.eq(big, 0), 1.0, big)
+    ratio = ops.div(small, safe)
+    out = ops.mul(big, ops.sqrt(ops.add(1.0, ops.mul(ratio, ratio))))
+    return ops.select(ops.eq(big, np.inf), ops.full((), np.inf, aval_of(big).dtype), out)
+
+
+def add(x: ArrayLike, y: ArrayLike, /) -> Any:
+    """X + y; bools combine by or.
+
+    >>> add(asarray([1, 2]), 0.5)
+    Array([1.5, 2.5], dtype=float32)
+    """
+    a, b = ops.promote_values(_plain(x), _plain(y))
+    return ops.or_(a, b) if dt.is_bool(aval_of(a).dtype) else ops.add(a, b)
+
+
+def subtract(x: ArrayLike, y: ArrayLike, /) -> Any:
+    """X - y."""
+    return ops.sub(_plain(x), _plain(y))
+
+
+def multiply(x: ArrayLike, y: ArrayLike, /) -> Any:
+    """X * y; bools combine by and."""
+    a, b = ops.promote_values(_plain(x), _plain(y))
+    return ops.and_(a, b) if dt.is_bool(aval_of(a).dtype) else ops.mul(a, b)
+
+
+def divide(x: ArrayLike, y: ArrayLike, /) -> Any:
+    """X / y; integers give floats.
+
+    >>> divide(asarray([1, 2]), 2)
+    Array([0.5, 1. ], dtype=float32)
+    """
+    return ops.div(*_floats(x, y))
+
+
+true_divide = divide
+
+
+def floor_divide(x: ArrayLike, y: ArrayLike, /) -> Any:
+    """The quotient rounded down; integers by zero give -1 as in JAX."""
+    a, b = ops.promote_values(_plain(x), _plain(y))
+    dtype = aval_of(a).dtype
+    if dt.is_bool(dtype):
+        a, b = ops.cast(a, np.int32), ops.cast(b, np.int32)
+        dtype = dt.int32
+    if dt.is_unsigned(dtype):
+        return ops.div(a, b)
+    if dt.is_integer(dtype):
+        quotient, rest = ops.div(a, b), ops.rem(a, b)
+        below = ops.and_(ops.ne(ops.sign(a), ops.sign(b)), ops.ne(rest, 0))
+        return ops.select(below, ops.sub(quotient, 1), quotient)
+    return _float_divmod(a, b)[0]
+
+
+def _float_divmod(a: Any, b: Any) -> tuple[Any, Any]:
+    a, b = ops.broadcast_values(a, b)
+    rest = ops.rem(a, b)
+    quotient = ops.div(ops.sub(a, rest), b)
+    off = ops.and_(ops.ne(ops.sign(b), ops.sign(rest)), ops.ne(rest, 0))
+    rest = ops.select(off, ops.add(rest, b), rest)
+    quotient = ops.select(off, ops.sub(quotient, 1.0), quotient)
+    return ops.round(quotient), rest
+
+
+def remainder(x: ArrayLike, y: ArrayLike, /) -> Any:
+    """X modulo y, with the sign of y.
+
+    >>> remainder(-1, 3)
+    Array(2, dtype=int32, weak_type=True)
+    """
+    a, b = ops.promote_values(_plain(x), _plain(y))
+    if dt.is_bool(aval_of(a).dtype):
+        a, b = ops.cast(a, np.int32), ops.cast(b, np.int32)
+    a, b = ops.broadcast_values(a, b)
+    rest = ops.rem(a, b)
+    off = ops.and_(ops.ne(ops.lt(rest, 0), ops.lt(b, 0)), ops.ne(rest, 0))
+    return ops.select(off, ops.add(rest, b), rest)
+
+
+mod = remainder
+
+
+def fmod(x: ArrayLike, y: ArrayLike, /) -> Any:
+    """The remainder of the division truncated towards zero, with the sign of x."""
+    return ops.rem(_plain(x), _plain(y))
+
+
+def divmod(x: ArrayLike, y: ArrayLike, /) -> tuple[Any, Any]:
+    """(floor_divide(x, y), remainder(x, y))."""
+    return floor_divide(x, y), remainder(x, y)
+
+
+def modf(x: ArrayLike, /) -> tuple[Any, Any]:
+    """The fractional and the integral part, both with x's sign."""
+    value = _float(x)
+    whole = ops.trunc(value)
+    return ops.sub(value, whole), whole
+
+
+def power(x: ArrayLike, y: ArrayLike, /) -> Any:
+    """X ** y. A known integer exponent is exact repeated multiplication.
+
+    >>> power(asarray([2, 3]), 2)
+    Array([4, 9], dtype=int32)
+    """
+    if isinstance(y, (int, np.integer)) and not isinstance(y, bool):
+        value = asarray(x)
+        if dt.is_bool(aval_of(value).dtype):
+            value = ops.cast(value, np.int32)
+        if y >= 0 or dt.is_inexact(aval_of(value).dtype):
+            return ops.integer_pow(value, int(y))
+    a, b = ops.promote_values(_plain(x), _plain(y))
+    if dt.is_integer(aval_of(a).dtype) or dt.is_bool(aval_of(a).dtype):
+        return _integer_power(a, b)
+    return ops.pow(a, b)
+
+
+pow = power
+
+
+def _integer_power(a: Any, b: Any) -> Any:
+    """Integers to integer powers by squaring, bit by bit; a negative exponent gives 0 unless |a| is
+    1.
+    """
+    if dt.is_bool(aval_of(a).dtype):
+        a, b = ops.cast(a, np.int32), ops.cast(b, np.int32)
+    a, b = ops.broadcast_values(a, b)
+    dtype = aval_of(a).dtype
+    one = ops.full(aval_of(a).shape, 1, dtype)
+    out, base, left = one, a, b
+    bits = 8 * dtype.itemsize
+    for _ in range(min(bits, 6) if bits <= 32 else 7):
+        odd = ops.ne(ops.and_(left, ops.full((), 1, dtype)), 0)
+        out = ops.select(odd, ops.mul(out, base), out)
+        base = ops.mul(base, base)
+        left = ops.shift_right_logical(left, ops.full(aval_of(left).shape, 1, dtype))
+    return ops.select(ops.lt(b, 0), ops.select(ops.eq(a, 1), one, ops.full((), 0, dtype)), out)
+
+
+def float_power(x: ArrayLike, y: ArrayLike, /) -> Any:
+    """X ** y in floating point."""
+    return ops.pow(*_floats(x, y))
+
+
+def negative(x: ArrayLike, /) -> Any:
+    """-x."""
+    return ops.neg(asarray(x))
+
+
+def positive(x: ArrayLike, /) -> Any:
+    """X."""
+    return asarray(x)
+
+
+def reciprocal(x: ArrayLike, /) -> Any:
+    """1 / x."""
+    return ops.recip(_float(x))
+
+
+def square(x: ArrayLike, /) -> Any:
+    """X * x."""
+    return ops.square(asarray(x))
+
+
+def absolute(x: ArrayLike, /) -> Any:
+    """|x|; the gradient at 0 is that of JAX, 1."""
+    value = asarray(x)
+    return value if dt.is_bool(aval_of(value).dtype) else ops.abs(value)
+
+
+abs = fabs = absolute
+
+
+def sign(x: ArrayLike, /) -> Any:
+    """-1, 0 or 1."""
+    return ops.sign(asarray(x))
+
+
+def _rounding(name: str, f: Callable[[Any], Any], doc: str) -> Callable[[ArrayLike], Any]:
+    def run(x: ArrayLike, /) -> Any:
+        value = asarray(x)
+        return value if dt.is_integer(aval_of(value).dtype) else f(_float(value))
+
+    run.__name__ = run.__qualname__ = name
+    run.__doc__ = doc
+    return run
+
+
+floor = _rounding("floor", ops.floor, "The largest integer not above x.")
+ceil = _rounding("ceil", ops.ceil, "The smallest integer not below x.")
+trunc = fix = _rounding("trunc", ops.trunc, "x without its fraction.")
+rint = _rounding("rint", ops.round, "The nearest integer, ties to even.")
+
+
+def round(a: ArrayLike, decimals: int = 0, out: None = None) -> Any:
+    """The nearest multiple of 10**-decimals, ties to even.
+
+    >>> round(asarray([0.5, 1.5, 2.5]))
+    Array([0., 2., 2.], dtype=float32)
+    """
+    del out
+    value = asarray(a)
+    if dt.is_integer(aval_of(value).dtype):
+        if decimals < 0:
+            raise ArgumentValueError(
+                operation="jnp.round",
+                required="decimals >= 0 for integers",
+                got=str(decimals),
+                fix="convert to float first",
+            )
+        return value
+    value = _float(value)
+    if decimals == 0:
+        return ops.round(value)
+    factor = float(10.0**decimals)
+    return ops.div(ops.round(ops.mul(value, factor)), factor)
+
+
+around = round
+
+
+def maximum(x: ArrayLike, y: ArrayLike, /) -> Any:
+    """The larger of two; NaN where either is. Ties share the gradient.
+
+    >>> maximum(asarray([1, 5]), 3)
+    Array([3, 5], dtype=int32)
+    """
+    return ops.max(_plain(x), _plain(y))
+
+
+def minimum(x: ArrayLike, y: ArrayLike, /) -> Any:
+    """The smaller of two; NaN where either is."""
+    return ops.min(_plain(x), _plain(y))
+
+
+def fmax(x1: ArrayLike, x2: ArrayLike, /) -> Any:
+    """The larger of two; a NaN yields to a number."""
+    a, b = ops.broadcast_values(*ops.promote_values(_plain(x1), _plain(x2)))
+    return ops.select(ops.or_(ops.gt(a, b), ops.ne(b, b)), a, b)
+
+
+def fmin(x1: ArrayLike, x2: ArrayLike, /) -> Any:
+    """The smaller of two; a NaN yields to a number."""
+    a, b = ops.broadcast_values(*ops.promote_values(_plain(x1), _plain(x2)))
+    return ops.select(ops.or_(ops.lt(a, b), ops.ne(b, b)), a, b)
+
+
+def clip(
+    arr: ArrayLike | None = None,
+    /,
+    min: ArrayLike | None = None,
+    max: ArrayLike | None = None,
+    *,
+    a: Any = None,
+    a_min: ArrayLike | None = None,
+    a_max: ArrayLike | None = None,
+) -> Any:
+    """`arr` limited to [min, max]; either bound may be missing. At a bound the gradient is one
+    half.
+
+    >>> clip(asarray([-1.0, 0.5, 2.0]), 0, 1)
+    Array([0. , 0.5, 1. ], dtype=float32)
+    """
+    out = asarray(a if arr is None else arr)
+    low = a_min if min is None else min
+    high = a_max if max is None else max
+    if low is not None:
+        out = maximum(low, out)
+    return out if high is None else minimum(high, out)
+
+
+def _comparison(name: str, f: Callable[[Any, Any], Any], doc: str) -> Callable[..., Any]:
+    def run(x: ArrayLike, y: ArrayLike, /) -> Any:
+        return f(_plain(x), _plain(y))
+
+    run.__name__ = run.__qualname__ = name
+    run.__doc__ = doc
+    return run
+
+
+equal = _comparison("equal", ops.eq, "Whether x == y; NaN equals nothing.")
+not_equal = _comparison("not_equal", ops.ne, "Whether x != y.")
+less = _comparison("less", ops.lt, "Whether x < y.")
+less_equal = _comparison("less_equal", ops.le, "Whether x <= y.")
+greater = _comparison("greater", ops.gt, "Whether x > y.")
+greater_equal = _comparison("greater_equal", ops.ge, "Whether x >= y.")
+
+
+def truth(x: ArrayLike) -> Any:
+    """Whether x is not 0."""
+    value = asarray(x)
+    return value if dt.is_bool(aval_of(value).dtype) else ops.ne(value, 0)
+
+
+def logical_and(x: ArrayLike, y: ArrayLike, /) -> Any:
+    """Whether both are true."""
+    return ops.and_(truth(x), truth(y))
+
+
+def logical_or(x: ArrayLike, y: ArrayLike, /) -> Any:
+    """Whether either is true."""
+    return ops.or_(truth(x), truth(y))
+
+
+def logical_xor(x: ArrayLike, y: ArrayLike, /) -> Any:
+    """Whether exactly one is true."""
+    return ops.xor(truth(x), truth(y))
+
+
+def logical_not(x: ArrayLike, /) -> Any:
+    """Whether x is false."""
+    return ops.not_(truth(x))
+
+
+bitwise_and = _comparison("bitwise_and", ops.and_, "x & y, bit by bit.")
+bitwise_or = _comparison("bitwise_or", ops.or_, "x | y, bit by bit.")
+bitwise_xor = _comparison("bitwise_xor", ops.xor, "x ^ y, bit by bit.")
+left_shift = bitwise_left_shift = _comparison("left_shift", ops.shift_left, "x << y.")
+
+
+def bitwise_not(x: ArrayLike, /) -> Any:
+    """~x, bit by bit."""
+    return ops.not_(asarray(x))
+
+
+invert = bitwise_invert = bitwise_not
+
+
+def right_shift(x: ArrayLike, y: ArrayLike, /) -> Any:
+    """X >> y, keeping the sign."""
+    a, b = ops.promote_values(_plain(x), _plain(y))
+    signed = dt.is_signed(aval_of(a).dtype)
+    return (ops.shift_right_arithmetic if signed else ops.shift_right_logical)(a, b)
+
+
+bitwise_right_shift = right_shift
+
+
+def isnan(x: ArrayLike, /) -> Any:
+    """Whether x is NaN."""
+    value = asarray(x)
+    return ops.ne(value, value)
+
+
+def isfinite(x: ArrayLike, /) -> Any:
+    """Whether x is neither infinite nor NaN."""
+    value = asarray(x)
+    if not dt.is_inexact(aval_of(value).dtype):
+        return ops.full(aval_of(value).shape, True, np.bool_)
+    if dt.is_complex(aval_of(value).dtype):
+        return ops.and_(ops.is_finite(ops.real(value)), ops.is_finite(ops.imag(value)))
+    return ops.is_finite(value)
+
+
+def isinf(x: ArrayLike, /) -> Any:
+    """Whether x is infinite."""
+    value = asarray(x)
+    if not dt.is_inexact(aval_of(value).dtype):
+        return ops.full(aval_of(value).shape, False, np.bool_)
+    if dt.is_complex(aval_of(value).dtype):
+        return ops.or_(isinf(ops.real(value)), isinf(ops.imag(value)))
+    return ops.eq(ops.abs(value), np.inf)
+
+
+def isposinf(x: ArrayLike, /) -> Any:
+    """Whether x is +inf."""
+    return ops.eq(_float(x), np.inf)
+
+
+def isneginf(x: ArrayLike, /) -> Any:
+    """Whether x is -inf."""
+    return ops.eq(_float(x), -np.inf)
+
+
+def signbit(x: ArrayLike, /) -> Any:
+    """Whether the sign bit is set (true for -0.0)."""
+    value = asarray(x)
+    aval = aval_of(value)
+    if not dt.is_floating(aval.dtype):
+        return ops.lt(value, 0)
+    bits = np.dtype(f"i{aval.dtype.itemsize}")
+    return ops.lt(ops.bitcast(value, bits), 0)
+
+
+def copysign(x1: ArrayLike, x2: ArrayLike, /) -> Any:
+    """|x1| with the sign of x2."""
+    a, b = _floats(x1, x2)
+    size = ops.abs(a)
+    return where_sign(signbit(b), size)
+
+
+def where_sign(negative: Any, size: Any) -> Any:
+    """`size` with its sign set where `negative` holds."""
+    return ops.select(negative, ops.neg(size), size)
+
+
+def nan_to_num(
+    x: ArrayLike,
+    copy: bool = True,
+    nan: Any = 0.0,
+    posinf: Any = None,
+    neginf: Any = None,
+) -> Any:
+    """NaN and infinities replaced; by default by 0 and the dtype's extremes."""
+    del copy
+    value = asarray(x)
+    dtype = aval_of(value).dtype
+    if not dt.is_floating(dtype):
+        return value
+    info = dt.finfo(dtype)
+    top = float(info.max) if posinf is None else posinf
+    bottom = float(info.min) if neginf is None else neginf
+    out = ops.select(ops.ne(value, value), ops.cast(nan, dtype), value)
+    out = ops.select(ops.eq(value, np.inf), ops.cast(top, dtype), out)
+    return ops.select(ops.eq(value, -np.inf), ops.cast(bottom, dtype), out)
+
+
+def logaddexp(x1: ArrayLike, x2: ArrayLike, /) -> Any:
+    """log(exp(x1) + exp(x2)) without overflow."""
+    a, b = ops.broadcast_values(*_floats(x1, x2))
+    top = ops.max(a, b)
+    gap = ops.sub(a, b)
+    same = ops.ne(gap, gap)  # equal infinities
+    safe = ops.select(same, ops.full((), 0, aval_of(gap).dtype), gap)
+    grown = ops.add(top, ops.log1p(ops.exp(ops.neg(ops.abs(safe)))))
+    return ops.select(same, ops.add(a, b), grown)
+
+
+def logaddexp2(x1: ArrayLike, x2: ArrayLike, /) -> Any:
+    """log2(2**x1 + 2**x2) without overflow."""
+    a, b = _floats(x1, x2)
+    ln2 = float(np.log(2))
+    return ops.div(logaddexp(ops.mul(a, ln2), ops.mul(b, ln2)), ln2)
+
+
+def sinc(x: ArrayLike, /) -> Any:
+    """sin(pi x) / (pi x), 1 at 0."""
+    value = _float(x)
+    zero = ops.eq(value, 0)
+    angle = ops.mul(value, float(np.pi))
+    safe = ops.select(zero, 1.0, angle)
+    return ops.select(
+        zero, ops.sub(1.0, ops.div(ops.mul(angle, angle), 6.0)), ops.div(ops.sin(safe), safe)
+    )
+
+
+def deg2rad(x: ArrayLike, /) -> Any:
+    """Degrees as radians."""
+    return ops.mul(_float(x), float(np.pi / 180))
+
+
+def rad2deg(x: ArrayLike, /) -> Any:
+    """Radians as degrees."""
+    return ops.mul(_float(x), float(180 / np.pi))
+
+
+radians, degrees = deg2rad, rad2deg
+
+
+def heaviside(x1: ArrayLike, x2: ArrayLike, /) -> Any:
+    """0 below 0, x2 at 0, 1 above."""
+    a, b = _floats(x1, x2)
+    one = ops.full((), 1, aval_of(a).dtype)
+    return ops.select(ops.eq(a, 0), b, ops.select(ops.lt(a, 0), ops.sub(one, one), one))
+
+
+def real(val: ArrayLike, /) -> Any:
+    """The real part."""
+    value = asarray(val)
+    return ops.real(value) if dt.is_complex(aval_of(value).dtype) else value
+
+
+def imag(val: ArrayLike, /) -> Any:
+    """The imaginary part; 0 for real input."""
+    value = asarray(val)
+    if dt.is_complex(aval_of(value).dtype):
+        return ops.imag(value)
+    return ops.full(aval_of(value).shape, 0, aval_of(value).dtype)
+
+
+def conjugate(x: ArrayLike, /) -> Any:
+    """The complex conjugate."""
+    value = asarray(x)
+    return ops.conj(value) if dt.is_complex(aval_of(value).dtype) else value
+
+
+conj = conjugate
+
+
+def angle(z: ArrayLike, deg: bool = False) -> Any:
+    """The angle of a complex number in the plane, in radians or degrees."""
+    value = _float(z)
+    out = ops.atan2(imag(value), real(value))
+    return rad2deg(out) if deg else out
+
+
+def iscomplexobj(x: Any) -> bool:
+    """Whether the dtype is complex."""
+    return dt.is_complex(aval_of(asarray(x)).dtype)
+
+
+def isrealobj(x: Any) -> bool:
+    """Whether the dtype is not complex."""
+    return not iscomplexobj(x)

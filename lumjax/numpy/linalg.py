@@ -1,0 +1,137 @@
+"""jnp.linalg: norms and products."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from lumjax import dtype as dt
+from lumjax import ops
+from lumjax.errors import ArgumentValueError, ShapeError
+from lumjax.numpy import linear
+from lumjax.numpy.creation import asarray
+from lumjax.numpy.manipulation import matrix_transpose as matrix_transpose
+from lumjax.numpy.reductions import max as _max
+from lumjax.numpy.reductions import min as _min
+from lumjax.numpy.reductions import sum as _sum
+from lumjax.numpy.safe import safe_sqrt
+from lumjax.trace.core import aval_of
+
+ArrayLike = Any
+
+matmul, outer, cross = linear.matmul, linear.outer, linear.cross
+tensordot, vecdot, diagonal, trace = (
+    linear.tensordot, linear.vecdot, linear.diagonal, linear.trace,
+)  # fmt: skip
+
+
+def norm(x: ArrayLike, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
+    """A vector or matrix norm; the Euclidean one by default. Its gradient at 0 is 0.
+
+    >>> norm(asarray([3.0, 4.0]))
+    Array(5., dtype=float32)
+    """
+    value = asarray(x)
+    if not dt.is_inexact(aval_of(value).dtype):
+        value = ops.cast(value, np.float64)
+    rank = aval_of(value).ndim
+    if axis is None:
+        if ord is None:
+            return _euclidean(value, tuple(range(rank)), keepdims)
+        axes = tuple(range(rank))
+    else:
+        axes = (axis,) if isinstance(axis, (int, np.integer)) else tuple(axis)
+        axes = ops.canonical_axes("jnp.linalg.norm", axes, rank)
+    match len(axes):
+        case 1:
+            return _vector(value, 2 if ord is None else ord, axes, keepdims)
+        case 2:
+            return _matrix(value, "fro" if ord is None else ord, axes, keepdims)
+        case _:
+            raise ShapeError(
+                operation="jnp.linalg.norm",
+                required="one axis (a vector norm) or two (a matrix norm)",
+                got=f"axes {axes}",
+                fix="name the axis",
+            )
+
+
+def _euclidean(x: Any, axes: Any, keepdims: bool) -> Any:
+    if dt.is_complex(aval_of(x).dtype):
+        squares = ops.real(ops.mul(x, ops.conj(x)))
+    else:
+        squares = ops.mul(x, x)
+    return safe_sqrt(_sum(squares, axes, keepdims=keepdims))
+
+
+def _vector(x: Any, ord: Any, axes: Any, keepdims: bool) -> Any:
+    size = ops.abs(x)
+    if ord == np.inf:
+        return _max(size, axes, keepdims=keepdims)
+    if ord == -np.inf:
+        return _min(size, axes, keepdims=keepdims)
+    if ord == 0:
+        return _sum(ops.cast(ops.ne(x, 0), aval_of(size).dtype), axes, keepdims=keepdims)
+    if ord == 1:
+        return _sum(size, axes, keepdims=keepdims)
+    if ord == 2:
+        return _euclidean(x, axes, keepdims)
+    if isinstance(ord, str):
+        raise _unknown(ord)
+    return ops.pow(_sum(ops.pow(size, float(ord)), axes, keepdims=keepdims), 1.0 / float(ord))
+
+
+def _matrix(x: Any, ord: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
+    if ord == "fro":
+        return _euclidean(x, axes, keepdims)
+    sums = {1: (0, _max), -1: (0, _min), np.inf: (1, _max), -np.inf: (1, _min)}
+    if ord not in sums:
+        raise _unknown(ord)
+    over, pick = sums[ord]
+    inner = _sum(ops.abs(x), axes[over], keepdims=True)
+    out = pick(inner, axes[1 - over], keepdims=True)
+    return out if keepdims else ops.squeeze(out, axes)
+
+
+def _unknown(ord: Any) -> ArgumentValueError:
+    return ArgumentValueError(
+        operation="jnp.linalg.norm",
+        required="ord None, 'fro', 0, 1, 2 (vectors), inf, -inf or another number (vectors)",
+        got=repr(ord),
+        fix="choose one of these; spectral norms need a singular value decomposition",
+    )
+
+
+def vector_norm(x: ArrayLike, /, *, axis: Any = None, keepdims: bool = False, ord: Any = 2) -> Any:
+    """The vector norm over an axis, or over all elements."""
+    value = asarray(x)
+    if axis is None:
+        flat = ops.reshape(value, (aval_of(value).size,))
+        out = norm(flat, ord, 0)
+        return ops.reshape(out, (1,) * aval_of(value).ndim) if keepdims else out
+    if isinstance(axis, (int, np.integer)):
+        return norm(value, ord, axis, keepdims)
+    axes = ops.canonical_axes("jnp.linalg.vector_norm", axis, aval_of(value).ndim)
+    return _vector(value, ord, axes, keepdims)
+
+
+def matrix_power(a: ArrayLike, n: int) -> Any:
+    """A square matrix multiplied by itself n >= 0 times."""
+    value = asarray(a)
+    shape = aval_of(value).shape
+    if len(shape) < 2 or shape[-1] != shape[-2] or n < 0:
+        raise ShapeError(
+            operation="jnp.linalg.matrix_power",
+            required="square matrices and n >= 0",
+            got=f"{aval_of(value)} and n = {n}",
+            fix="check the operand; negative powers need an inverse",
+        )
+    rows, columns = (ops.broadcasted_iota(np.int32, shape[-2:], k) for k in (0, 1))
+    out = ops.cast(ops.eq(rows, columns), aval_of(value).dtype)
+    out = ops.broadcast_in_dim(out, shape, (len(shape) - 2, len(shape) - 1))
+    while n:
+        if n & 1:
+            out = linear.matmul(out, value)
+        value, n = linear.matmul(value, value), n >> 1
+    return out

@@ -1,0 +1,130 @@
+"""Methods of Array and Tracer, installed once: x.sum(), x.reshape(...), x[...], x.at, x.T, ..."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from lumjax.errors import ConcretizationError
+from lumjax.numpy import creation, elementwise, indexing, linear, manipulation, reductions, sorting
+from lumjax.numpy.updates import At
+from lumjax.trace.array import Array
+from lumjax.trace.core import Tracer, aval_of, set_methods
+
+_FUNCTIONS: tuple[Callable[..., Any], ...] = (
+    reductions.sum, reductions.prod, reductions.max, reductions.min, reductions.mean,
+    reductions.var, reductions.std, reductions.all, reductions.any, reductions.argmax,
+    reductions.argmin, reductions.cumsum, reductions.cumprod, reductions.ptp,
+    manipulation.swapaxes, manipulation.squeeze, manipulation.repeat, manipulation.ravel,
+    indexing.take, indexing.nonzero, elementwise.clip, elementwise.round, elementwise.conj,
+    sorting.sort, sorting.argsort, sorting.searchsorted, linear.dot, linear.trace, linear.diagonal,
+    creation.copy, creation.astype,
+)  # fmt: skip
+
+
+def _reshape(self: Any, *shape: Any, order: str = "C", copy: bool | None = None) -> Any:
+    """The array with another shape, given as a tuple or as arguments."""
+    target = shape[0] if len(shape) == 1 else shape
+    return manipulation.reshape(self, target, order, copy=copy)
+
+
+def _transpose(self: Any, *axes: Any) -> Any:
+    """The array with its axes permuted, given as a tuple or as arguments; reversed by default."""
+    if not axes or axes == (None,):
+        return manipulation.transpose(self)
+    return manipulation.transpose(self, axes[0] if len(axes) == 1 else axes)
+
+
+def _flatten(self: Any, order: str = "C") -> Any:
+    """The array as one axis."""
+    return manipulation.ravel(self, order)
+
+
+def _value(self: Any, operation: str) -> np.ndarray[Any, Any]:
+    if isinstance(self, Array):
+        return self.data
+    known = self.concrete()
+    if known is None:
+        raise ConcretizationError(
+            operation=operation,
+            required="a value that is known now",
+            got=f"a traced value of {self.aval}",
+            fix="keep computing with arrays, or return the value from the jitted function first",
+        )
+    return known
+
+
+def _item(self: Any, *args: int) -> Any:
+    """The element as a Python number; needs size 1 or an index."""
+    return _value(self, "item").item(*args)
+
+
+def _tolist(self: Any) -> Any:
+    """The elements as nested lists of Python numbers."""
+    return _value(self, "tolist").tolist()
+
+
+def _iter(self: Any) -> Any:
+    if not aval_of(self).shape:
+        raise TypeError("iteration over a 0-d array")
+    return iter([indexing.getitem(self, k) for k in builtins.range(aval_of(self).shape[0])])
+
+
+def _block_until_ready(self: Any) -> Any:
+    """The array; everything here is computed when it is returned."""
+    return self
+
+
+def _devices(self: Any) -> set[str]:
+    """The devices that hold the array."""
+    del self
+    return {"cpu"}
+
+
+def _copy_to_host_async(self: Any) -> None:
+    """Nothing to do: the array is on the host."""
+    del self
+
+
+_PROPERTIES: dict[str, Callable[[Any], Any]] = {
+    "at": At,
+    "T": manipulation.transpose,
+    "mT": manipulation.matrix_transpose,
+    "real": elementwise.real,
+    "imag": elementwise.imag,
+    "nbytes": lambda x: aval_of(x).size * aval_of(x).dtype.itemsize,
+    "itemsize": lambda x: aval_of(x).dtype.itemsize,
+    "weak_type": lambda x: aval_of(x).weak,
+}
+
+
+def _read_only(name: str) -> Callable[..., None]:
+    def refuse(self: Any, *args: Any) -> None:
+        raise TypeError(
+            f"arrays are immutable: instead of x{name}, write x = x.at[index].set(value)"
+        )
+
+    return refuse
+
+
+def install() -> None:
+    """Give both classes their methods and properties."""
+    methods: dict[str, Any] = {f.__name__: f for f in _FUNCTIONS}
+    methods |= {n: property(f) for n, f in _PROPERTIES.items()}
+    methods |= {
+        "reshape": _reshape, "transpose": _transpose, "flatten": _flatten, "item": _item,
+        "tolist": _tolist, "conjugate": elementwise.conj, "block_until_ready": _block_until_ready,
+        "devices": _devices, "copy_to_host_async": _copy_to_host_async,
+        "__getitem__": indexing.getitem, "__iter__": _iter,
+        "__setitem__": _read_only("[index] = value"), "__delitem__": _read_only("[index]"),
+        "__round__": lambda x, n=0: elementwise.round(x, n or 0),
+    }  # fmt: skip
+    set_methods(methods)
+    for name in ("shape", "dtype", "ndim", "size"):  # Array has its own, faster ones
+        setattr(Tracer, name, property(lambda x, n=name: getattr(x.aval, n)))
+
+
+install()
