@@ -96,7 +96,17 @@ def _expand_abs(x: Value) -> Value:
     return select(lt(zero, x), x, add(zero, mul(x, constant(-1, x))))
 
 
+def _sign_tangent(t: Value, x: Value, out: Value) -> Value:
+    """0 for real x; for complex x, whose sign is x / |x|, the part of t/|x| along the circle."""
+    if not dt.is_complex(aval_of(x).dtype):
+        return constant(0, t)
+    along = mul(out, cast(real(mul(conj(out), t)), aval_of(x).dtype))
+    return div(sub(t, along), cast(abs(x), aval_of(x).dtype))
+
+
 def _expand_sign(x: Value) -> Value:
+    if dt.is_complex(aval_of(x).dtype):
+        return select(eq(x, constant(0, x)), x, div(x, cast(abs(x), aval_of(x).dtype)))
     zero = constant(0, x)
     return select(lt(zero, x), constant(1, x), select(lt(x, zero), constant(-1, x), x))
 
@@ -116,7 +126,7 @@ abs_p, abs = unary(
 )  # fmt: skip
 sign_p, sign = unary(
     "sign", numerics.sign, NUMBERS, "-1, 0 or 1; NaN for NaN, and the sign of zeros is kept.",
-    expand=_expand_sign,
+    tangent=_sign_tangent, expand=_expand_sign,
 )  # fmt: skip
 floor_p, floor = unary("floor", np.floor, FLOATS, "The largest integer not above x.")
 ceil_p, ceil = unary(
@@ -143,6 +153,7 @@ nextafter_p, nextafter = binary(
     np.nextafter,
     FLOATS,
     "The next floating number after x in the direction of y.",
+    tangents=(lambda t, *_: t, None),
     flops=4,
 )
 
@@ -186,7 +197,7 @@ clamp_p = elementwise(
     tangents=(
         lambda t, low, x, high, _: _inside(and_(gt(low, x), lt(low, high)), t),
         lambda t, low, x, high, _: _inside(and_(gt(x, low), lt(x, high)), t),
-        lambda t, low, x, high, _: _inside(lt(high, x), t),
+        lambda t, low, x, high, _: _inside(lt(high, max(low, x)), t),
     ),
     expand=lambda low, x, high: min(max(low, x), high), form=Expand(),
 )  # fmt: skip

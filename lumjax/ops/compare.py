@@ -41,7 +41,8 @@ def _not(x: Value) -> Value:
 
 def _bits(x: Value) -> Value:
     """A bool as an integer, so that `lt` alone compares it; other values as they are."""
-    return cast(x, dt.int8) if aval_of(x).dtype == dt.bool_ else x
+    aval = aval_of(x)
+    return cast(x, dt.int8, aval.weak) if aval.dtype == dt.bool_ else x
 
 
 def is_ordered(x: Value) -> Value:

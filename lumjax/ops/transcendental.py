@@ -13,8 +13,8 @@ import numpy as np
 
 from lumjax import dtype as dt
 from lumjax.ops import numerics
-from lumjax.ops.arithmetic import abs, div, recip, rsqrt, sign, sqrt, square
-from lumjax.ops.compare import eq, gt, lt
+from lumjax.ops.arithmetic import abs, div, floor, recip, rsqrt, sign, sqrt, square
+from lumjax.ops.compare import eq, gt, lt, ne
 from lumjax.ops.elementwise import (
     add,
     binary,
@@ -92,10 +92,22 @@ def _pow_exponent_tangent(t: Value, x: Value, y: Value, out: Value) -> Value:
     return mul(t, mul(log(safe), out))
 
 
+def _expand_pow(x: Value, y: Value) -> Value:
+    """2**(y log2 x), with the sign of odd powers of negative numbers; 1 where y is 0."""
+    if dt.is_complex(aval_of(x).dtype):
+        return exp2(mul(y, log2(x)))
+    size = exp2(mul(y, log2(abs(x))))
+    half = mul(y, constant(0.5, y))
+    odd = ne(floor(half), half)
+    signed = select(eq(floor(y), y), select(odd, neg(size), size), constant(math.nan, x))
+    powers = select(lt(x, constant(0, x)), signed, size)
+    return select(eq(y, constant(0, y)), constant(1, x), powers)
+
+
 pow_p, _pow = binary(
     "pow", widened(np.power), INEXACT, "x**y, elementwise.",
     tangents=(_pow_base_tangent, _pow_exponent_tangent),
-    expand=lambda x, y: exp2(mul(y, log2(x))), flops=40, domain=(0.2, 2.5),
+    expand=_expand_pow, flops=40, domain=(0.2, 2.5),
 )  # fmt: skip
 ipow_p, ipow = binary(
     "ipow", numerics.power, INTEGERS,
@@ -168,17 +180,17 @@ tan_p, tan = unary(
     expand=lambda x: div(sin(x), cos(x)), flops=30, domain=(-1.2, 1.2),
 )  # fmt: skip
 asin_p, asin = unary(
-    "asin", widened(np.arcsin), INEXACT, "The inverse sine.",
+    "asin", widened(np.arcsin), FLOATS, "The inverse sine.",
     tangent=lambda t, x, _: mul(t, rsqrt(_one_minus_square(x))),
     expand=lambda x: atan(mul(x, rsqrt(_one_minus_square(x)))), flops=30, domain=(-0.9, 0.9),
 )  # fmt: skip
 acos_p, acos = unary(
-    "acos", widened(np.arccos), INEXACT, "The inverse cosine.",
+    "acos", widened(np.arccos), FLOATS, "The inverse cosine.",
     tangent=lambda t, x, _: neg(mul(t, rsqrt(_one_minus_square(x)))),
     expand=lambda x: sub(constant(math.pi / 2, x), asin(x)), flops=30, domain=(-0.9, 0.9),
 )  # fmt: skip
 atan_p, atan = unary(
-    "atan", widened(np.arctan), INEXACT, "The inverse tangent.",
+    "atan", widened(np.arctan), FLOATS, "The inverse tangent.",
     tangent=lambda t, x, _: div(t, add(constant(1, x), square(x))),
     expand=_expand_atan, flops=30, domain=(-4.0, 4.0),
 )  # fmt: skip
