@@ -115,15 +115,15 @@ def _fixing(
             got=", ".join(f"{v!r}" for v in fixed.values()),
             fix="pass a hashable value, or leave the argument out of static_argnums",
         ) from None
-    if found is None:
+    if found is not None:
+        return found
 
-        def found(dynamic: Sequence[Any], keywords: dict[str, Any]) -> R:
-            rest = iter(dynamic)
-            count = len(fixed) + len(dynamic)
-            return fun(*(fixed[k] if k in fixed else next(rest) for k in range(count)), **keywords)
+    def inner(dynamic: Sequence[Any], keywords: dict[str, Any]) -> R:
+        rest = iter(dynamic)
+        count = len(fixed) + len(dynamic)
+        return fun(*(fixed[k] if k in fixed else next(rest) for k in range(count)), **keywords)
 
-        calls[key] = found
-    return found
+    return calls.setdefault(key, inner)
 
 
 # ---- the record

@@ -7,8 +7,6 @@ import string
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from lumjax import dtype as dt
 from lumjax import tree
 from lumjax.control.callback import (
@@ -90,15 +88,9 @@ def print(fmt: str, *args: Any, ordered: bool = False, **kwargs: Any) -> None:
     )
 
     def show(*args: Any, **kwargs: Any) -> None:
-        args, kwargs = tree.map(_scalar, (args, kwargs))
         builtins.print(fmt.format(*args, **kwargs))
 
     callback(show, *args, ordered=ordered, **kwargs)
-
-
-def _scalar(x: Any) -> Any:
-    """A rank-0 array as a NumPy scalar, which prints only as many digits as its dtype has."""
-    return x[()] if isinstance(x, np.ndarray) and not x.ndim else x
 
 
 class _Anything:

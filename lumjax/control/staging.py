@@ -199,12 +199,14 @@ def as_arrays(outs: Iterable[Value], avals: Iterable[ShapedArray]) -> tuple[Arra
     """Evaluated outputs as Arrays with the weakness of `avals`."""
     return tuple(
         [
-            o
-            if type(o) is Array and o.weak == a.weak
-            else Array(o.data if type(o) is Array else o, a.weak)
+            o if type(o) is Array and o.weak == a.weak else Array(_data(o), a.weak)
             for o, a in zip(outs, avals, strict=True)
         ]
     )
+
+
+def _data(x: Any) -> Any:
+    return x.data if type(x) is Array else x
 
 
 def run(jaxpr: Jaxpr, args: Sequence[Value]) -> tuple[Array, ...]:
