@@ -97,6 +97,16 @@ def evaluate_term(
     )
 
 
+def magnitude(root: Root, buffers: Buffers, sizes: Sizes | None = None) -> float:
+    """The largest absolute value of any inexact intermediate of the root, in float64; inf if one overflows."""
+    axes = {a.name: np.arange(extent(a, sizes or {})) for a in root.axes}
+    term = _separate(root)
+    run = _Run(term, buffers, sizes or {}, True, axes, {a: k for k, a in enumerate(axes)})
+    run.value(term)
+    found = [np.abs(v).max() for v in run.memo.values() if v.size and dt.is_inexact(v.dtype)]
+    return float(max(found, default=0.0))
+
+
 def _separate(root: Root) -> Term:
     return separate(root.term, frozenset(a.name for a in root.axes))
 
@@ -320,12 +330,8 @@ class _Run:
         inner = _inside(dtype, self.wide)
         values = [self.memo[a] for a in args]
         if Trait.CAST in op.traits or op.name == "cast":
-            held = (
-                convert(values[0], inner)
-                if self.wide
-                else convert(convert(values[0], dtype), inner)
-            )
-            return held
+            rounded = values[0] if self.wide else convert(values[0], dtype)
+            return convert(rounded, inner)
         if op.name in _BITWISE_OF_FLOATS:
             values = [convert(v, a.dtype) for v, a in zip(values, args, strict=True)]
         with np.errstate(all="ignore"):

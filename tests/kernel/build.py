@@ -7,6 +7,7 @@ import itertools
 import numpy as np
 
 from lumjax import dtype as dt
+from lumjax.kernel.bounds import prove_bounds
 from lumjax.kernel.emit import CAST
 from lumjax.kernel.evaluate import evaluate_group
 from lumjax.kernel.lower import Reject, lower
@@ -128,6 +129,8 @@ def check(g, kernel=None, tolerance=1e-5, chunks=None, seed=0, **given):
     rng = np.random.default_rng(seed)
     buffers = inputs(g, rng, **given)
     want = evaluate_group(g, buffers, wide=True)
+    values = dict(zip(kernel.sizes, kernel.extents, strict=True))
+    assert prove_bounds(kernel, values) == ()
     overrides = {} if chunks is None else {n: chunks for n in kernel.sizes if n[0] == "c"}
     got = run(kernel, buffers, **overrides)
     for name, w in want.items():

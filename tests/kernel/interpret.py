@@ -22,7 +22,8 @@ def interpret(kernel: ir.Kernel, buffers: dict, sizes: dict, jobs_order=lambda n
     """Run the kernel on flat views of `buffers`; workspace is allocated here, full of garbage."""
     memory = {n: b.reshape(-1) for n, b in buffers.items()}
     for b in kernel.workspace:
-        memory[b.name] = garbage(int(dims.evaluate(math.prod(b.shape), sizes)), b.dtype)
+        if b.name not in memory:
+            memory[b.name] = garbage(int(dims.evaluate(math.prod(b.shape), sizes)), b.dtype)
     for phase in kernel.phases:
         for job in jobs_order(int(dims.evaluate(phase.jobs, sizes))):
             local = dict(memory)

@@ -1,0 +1,238 @@
+"""Prove that a kernel touches no memory outside its buffers, at given sizes.
+
+    prove_bounds(kernel, sizes) -> tuple of Breach, empty when every access is proved
+
+An access is proved by replacing variables, innermost first, by the ends of their loops (each end of a minimum is
+tried), and by adding multiples of what its mask guarantees; the rest is interval arithmetic of `trace/expr.py`.
+Nothing is run. An access that cannot be proved counts as a breach.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import assert_never
+
+from lumjax.kernel.ir import (
+    Accumulate,
+    Accumulator,
+    ApplyValue,
+    Const,
+    If,
+    IndexValue,
+    Kernel,
+    Let,
+    LoadValue,
+    Loop,
+    Ref,
+    Stmt,
+    StoreStmt,
+    Tile,
+    Value,
+)
+from lumjax.kernel.term import Buffer
+from lumjax.trace import dim as dims
+from lumjax.trace.dim import Dim, Expr, IndexOp
+
+INDEX_LIMIT = 1 << 62  # bytes: offsets are 64-bit
+
+
+@dataclass(frozen=True, slots=True)
+class Breach:
+    """An access that is not proved: the offset (at the given sizes) and the buffer's elements."""
+
+    buffer: str
+    offset: str
+    elements: int
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """A loop variable or job index: its symbol with numeric bounds, its lower end, its (exclusive) upper ends."""
+
+    symbol: Expr
+    begin: Dim
+    ends: tuple[Dim, ...]
+
+
+def prove_bounds(kernel: Kernel, sizes: Mapping[str, int]) -> tuple[Breach, ...]:
+    """The accesses that are not proved to be in bounds at the given values of `kernel.sizes`."""
+    breaches: list[Breach] = []
+    for phase in kernel.phases:
+        walk = _Walk(kernel, sizes)
+        jobs = walk.dim(phase.jobs)
+        if walk.enter(phase.job, 0, jobs):
+            walk.block(phase.body)
+        breaches += walk.breaches
+    return tuple(dict.fromkeys(breaches))
+
+
+class _Walk:
+    def __init__(self, kernel: Kernel, sizes: Mapping[str, int]) -> None:
+        self.values: dict[str, Dim] = dict(sizes)
+        self.variables: list[Variable] = []
+        self.breaches: list[Breach] = []
+        self.count = 0
+        self.conditions: list[Dim] = []
+        self.elements = {
+            b.name: int(dims.evaluate(math.prod(b.shape, start=1), sizes)) for b in kernel.buffers
+        }
+        self.elements |= {s.buffer.name: s.elements for s in kernel.scratch}
+
+    def dim(self, d: Dim) -> Dim:
+        """The expression at the given sizes, over the variables' bounded symbols."""
+        return dims.substitute(d, self.values)
+
+    def enter(self, name: str, begin: Dim, end: Dim) -> bool:
+        """Bring a variable into scope; False if its range is empty."""
+        ends = end.args if isinstance(end, Expr) and end.op is IndexOp.MIN else (end,)
+        low = dims.bounds(begin)[0]
+        highs = [h for e in ends if (h := dims.bounds(e)[1]) is not None]
+        high = min(highs) - 1 if highs else None
+        if low is not None and high is not None and high < low:
+            return False
+        self.count += 1
+        symbol = dims.symbol(f"{name}.{self.count}", low, high)
+        self.values[name] = symbol
+        self.variables.append(Variable(symbol, begin, ends))
+        return True
+
+    # ---- statements
+
+    def block(self, stmts: Sequence[Stmt]) -> None:
+        for s in stmts:
+            self.statement(s)
+
+    def statement(self, s: Stmt) -> None:
+        match s:
+            case Let(name=name, value=value):
+                self.value(value)
+                self.values[name] = self.let(name, value)
+            case Accumulator(init=value) | Accumulate(value=value):
+                self.value(value)
+            case StoreStmt():
+                self.value(s.value)
+                self.access(s.buffer, s.offset, s.mask, "store")
+            case If():
+                self.conditions.append(self.dim(s.condition))
+                self.block(s.body)
+                self.conditions.pop()
+            case Loop():
+                depth = len(self.variables)
+                if self.enter(s.var, self.dim(s.begin), self.dim(s.end)):
+                    self.block(s.body)
+                del self.variables[depth:]
+            case Tile():
+                self.tile(s)
+            case _:
+                assert_never(s)
+
+    def tile(self, s: Tile) -> None:
+        depth = len(self.variables)
+        m0, n0 = self.dim(s.m0), self.dim(s.n0)
+        rows = dims.minimum(m0 + s.rows, self.dim(s.m_end))
+        cols = dims.minimum(n0 + s.cols, self.dim(s.n_end))
+        if self.enter(s.m, m0, rows) and self.enter(s.n, n0, cols):
+            inner = len(self.variables)
+            if all(self.enter(name, 0, self.dim(end)) for name, end in s.k):
+                self.value(s.lhs)
+                self.value(s.rhs)
+            del self.variables[inner:]
+            self.block(s.body)
+        del self.variables[depth:]
+
+    def let(self, name: str, value: Value) -> Dim:
+        """What index expressions know of a Let: a quotient or remainder is a variable of its own,
+        lest it be recombined with others and no longer match the masks.
+        """
+        low: int | None = None
+        high: int | None = None
+        if isinstance(value, IndexValue):
+            expr = self.dim(value.expr)
+            if isinstance(expr, int) or expr.op not in (IndexOp.FLOORDIV, IndexOp.MOD):
+                return expr
+            low, high = dims.bounds(expr)
+        self.count += 1
+        return dims.symbol(f"{name}.{self.count}", low, high)
+
+    def value(self, v: Value) -> None:
+        match v:
+            case LoadValue():
+                self.access(v.buffer, v.offset, v.mask, "load")
+            case ApplyValue(args=args):
+                for a in args:
+                    self.value(a)
+            case Const() | Ref() | IndexValue():
+                pass
+            case _:
+                assert_never(v)
+
+    # ---- accesses
+
+    def access(self, buffer: Buffer, offset: Dim, mask: Dim, kind: str) -> None:
+        """Record a breach unless 0 <= offset < elements wherever the mask holds."""
+        at, elements = self.dim(offset), self.elements[buffer.name]
+        where = [self.dim(mask), *self.conditions]
+        if any(isinstance(c, int) and not c for c in where):
+            return
+        known = [k for c in where for k in _guarantees(c)]
+        low, high = _improved(at, known, -1), _improved(at, known, 1)
+        small = elements * buffer.dtype.itemsize < INDEX_LIMIT
+        if not (
+            small
+            and _at_most(-low, 0, self.variables)
+            and _at_most(high - (elements - 1), 0, self.variables)
+        ):
+            self.breaches.append(Breach(buffer.name, str(at), elements, kind))
+
+
+def _guarantees(condition: Dim) -> Iterator[Dim]:
+    """Expressions that are >= 0 where the condition is nonzero."""
+    if not isinstance(condition, Expr):
+        return
+    match condition.op:
+        case IndexOp.AND:
+            for a in condition.args:
+                yield from _guarantees(a)
+        case IndexOp.NONNEGATIVE:
+            yield condition.args[0]
+        case IndexOp.ZERO:
+            yield condition.args[0]
+            yield -condition.args[0]
+        case _:
+            return
+
+
+def _improved(expr: Dim, known: Sequence[Dim], sign: int) -> Dim:
+    """A bound of `expr` (upper for sign 1, lower for -1) with fewer variables, from what is known >= 0."""
+    for fact in known:
+        for name in sorted(dims.symbols(fact)):
+            mine, its = dims.coefficient(expr, name), dims.coefficient(fact, name)
+            if not isinstance(mine, int) or not isinstance(its, int) or not its or mine % its:
+                continue
+            factor = -mine // its
+            if factor * sign <= 0:
+                continue
+            better = expr + factor * fact
+            if len(dims.symbols(better)) < len(dims.symbols(expr)):
+                expr = better
+                break
+    return expr
+
+
+def _at_most(expr: Dim, limit: int, variables: Sequence[Variable]) -> bool:
+    """Whether `expr <= limit` is provable, eliminating variables from the innermost out."""
+    high = dims.bounds(expr)[1]
+    if high is not None and high <= limit:
+        return True
+    for k in reversed(range(len(variables))):
+        variable = variables[k]
+        assert variable.symbol.name is not None, "a variable has a name"
+        c = dims.coefficient(expr, variable.symbol.name)
+        if c is None or not isinstance(c, int) or not c:
+            continue
+        ends = [e - 1 for e in variable.ends] if c > 0 else [variable.begin]
+        return any(_at_most(expr + c * (e - variable.symbol), limit, variables[:k]) for e in ends)
+    return False

@@ -1,0 +1,341 @@
+"""Check a kernel against the terms it was made from, before anything relies on it.
+
+    check_kernel(kernel, group, run) -> Verdict
+
+`run(kernel, buffers, sizes)` executes it: `buffers` maps the name of every buffer of the kernel (workspace included)
+to an array, `sizes` every size symbol to its value. Three things are checked: that all accesses are in bounds
+(`bounds.prove_bounds`); that at three reduced size vectors (small job shares, residues kept) the results agree with
+float64, on moderate and on adversarial values; and that at full size sampled outputs agree, each computed by itself.
+An element passes if it is near the float64 result or near NumPy's in the term's own dtypes: the former judges
+rounding, the latter overflow.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from lumjax import dtype as dt
+from lumjax.kernel.bounds import prove_bounds
+from lumjax.kernel.evaluate import bound_axes, evaluate, evaluate_at, extent, factors, magnitude
+from lumjax.kernel.guard import Canaries
+from lumjax.kernel.ir import Kernel
+from lumjax.kernel.prepare import Prepared, parametrise
+from lumjax.kernel.term import Buffer, Group, Reduction, Root, free_names, subterms
+from lumjax.trace import dim as dims
+
+Array: TypeAlias = np.ndarray[Any, Any]
+Run: TypeAlias = Callable[[Kernel, dict[str, Array], dict[str, int]], None]
+
+REDUCED_WORK = 1 << 15  # points of the largest loop nest in a reduced run
+FULL_WORK = 1 << 24  # points of one sample's reductions, and elements of all buffers, at full size
+SAMPLES = 64
+SPECIALS = (math.nan, math.inf, -math.inf, -0.0, 1e-40)
+
+
+class Values(Enum):
+    """What the inputs are filled with."""
+
+    MODERATE = "moderate"
+    LARGE = "large"  # as large as keeps every intermediate far from overflow
+    SPECIAL = (
+        "special"  # one nan, infinity, zero or denormal, or a row of -inf, among moderate ones
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether a kernel is accepted; if not, where it went wrong, what it gave, and what was wanted."""
+
+    ok: bool
+    where: str = ""
+    got: Any = None
+    want: Any = None
+    tolerance: float = 0.0
+
+
+ACCEPTED = Verdict(True)
+
+
+def check_kernel(
+    kernel: Kernel,
+    group: Group,
+    run: Run,
+    given: Mapping[str, int] | None = None,
+    seed: int = 0,
+    full: bool = True,
+) -> Verdict:
+    """Whether `kernel` computes `group`, as far as the module's checks can tell.
+
+    `given` holds the values of dynamic sizes. `full=False` leaves out the run at full size.
+    """
+    check = _Check(kernel, parametrise(group), run, seed)
+    sizes = traced_sizes(kernel, given or {})
+    vectors = list(check.reduced(sizes)) if not given else [sizes]
+    for n, vector in enumerate(vectors):
+        for values in (Values.MODERATE, Values.LARGE if n == 0 else Values.SPECIAL):
+            verdict = check.at(vector, values, f"{values.value} values at sizes {vector}", seed + n)
+            if not verdict.ok:
+                return verdict
+    if full and sizes not in vectors:
+        return check.at_full(sizes)
+    return ACCEPTED
+
+
+def traced_sizes(kernel: Kernel, given: Mapping[str, int]) -> dict[str, int]:
+    """The value of every size symbol in the traced program, dynamic sizes as given."""
+    return {
+        n: int(dims.evaluate(e, given)) for n, e in zip(kernel.sizes, kernel.extents, strict=True)
+    }
+
+
+class _Check:
+    def __init__(self, kernel: Kernel, prepared: Prepared, run: Run, seed: int) -> None:
+        self.kernel = kernel
+        self.prepared = prepared
+        self.run = run
+        self.seed = seed
+
+    # ---- sizes
+
+    def reduced(self, sizes: Mapping[str, int]) -> Iterator[dict[str, int]]:
+        """Three size vectors with the residues of the traced one, small enough to check quickly."""
+        extents = [n for n in self.kernel.sizes if n in self.prepared.sizes]
+        shares = [n for n in self.kernel.sizes if n not in self.prepared.sizes]
+        seen: list[dict[str, int]] = []
+        for turn in range(3):
+            for period in (64, 32, 16, 8, 4, 2):
+                vector = dict(sizes)
+                for k, name in enumerate(extents):
+                    vector[name] = _reduce(sizes[name], period, 1 + (turn + k) % 3)
+                if self.work(vector) <= REDUCED_WORK:
+                    break
+            for k, name in enumerate(shares):
+                vector[name] = min(sizes[name], (sizes[name], 5, 3)[(turn + k) % 3])
+            if vector not in seen:
+                seen.append(vector)
+                yield vector
+
+    def work(self, sizes: Mapping[str, int]) -> int:
+        """Points of the largest loop nest."""
+        largest = 1
+        for root in self.prepared.group.roots:
+            extents = {a.name: extent(a, sizes) for a in (*root.axes, *bound_axes(root.term))}
+            largest = max(largest, math.prod(extent(a, sizes) for a in root.axes))
+            for t in subterms(root.term):
+                if isinstance(t, Reduction):
+                    names = {*free_names(t), *(a.name for a in t.axes)}
+                    points = math.prod(extents.get(n, 1) for n in names)
+                    largest = max(largest, points // (16 if factors(t) else 1))
+        return largest
+
+    # ---- data
+
+    def buffers(self, sizes: Mapping[str, int], canaries: Canaries) -> dict[str, Array]:
+        """Every buffer of the kernel, inputs still to be filled."""
+        return {
+            b.name: canaries.empty(b.name, [int(dims.evaluate(n, sizes)) for n in b.shape], b.dtype)
+            for b in self.kernel.buffers
+        }
+
+    def fill(
+        self, arrays: Mapping[str, Array], sizes: Mapping[str, int], values: Values, seed: int
+    ) -> None:
+        """Values for every input."""
+        rng = np.random.default_rng(seed)
+        for b in self.kernel.inputs:
+            array = arrays[b.name]
+            array[...] = moderate(rng, array.shape, b.dtype)
+            if values is Values.SPECIAL and array.size and dt.is_floating(b.dtype):
+                plant(rng, array)
+        if values is Values.LARGE:
+            self.enlarge(arrays, sizes)
+
+    def enlarge(self, arrays: Mapping[str, Array], sizes: Mapping[str, int]) -> None:
+        """Scale the inputs up by the largest factor that keeps all roots inside the envelope."""
+        floats = [b for b in self.kernel.inputs if dt.is_floating(b.dtype)]
+        for factor in (64.0, 16.0, 4.0):
+            scaled = {b.name: arrays[b.name] * b.dtype.type(factor) for b in floats}
+            trial = {**arrays, **scaled}
+            roots = self.prepared.group.roots
+            if all(magnitude(r, trial, sizes) < envelope(r, sizes) for r in roots):
+                for b in floats:
+                    arrays[b.name][...] = scaled[b.name]
+                return
+
+    # ---- checks
+
+    def proved(self, sizes: Mapping[str, int]) -> Verdict:
+        """Whether every access is in bounds."""
+        for breach in prove_bounds(self.kernel, sizes):
+            where = f"{breach.kind} {breach.buffer}[{breach.offset}] at sizes {dict(sizes)}"
+            return Verdict(False, where, breach.offset, f"< {breach.elements}")
+        return ACCEPTED
+
+    def at(self, sizes: dict[str, int], values: Values, where: str, seed: int) -> Verdict:
+        """Every output at one size vector."""
+        proved = self.proved(sizes)
+        if not proved.ok:
+            return proved
+        canaries = Canaries()
+        arrays = self.buffers(sizes, canaries)
+        self.fill(arrays, sizes, values, seed)
+        self.run(self.kernel, arrays, sizes)
+        if broken := canaries.broken():
+            return Verdict(False, f"{where}: memory around {', '.join(broken)} was overwritten")
+        for root in self.prepared.group.roots:
+            got = arrays[root.buffer.name].reshape([extent(a, sizes) for a in root.axes])
+            wide = evaluate(root, arrays, sizes, wide=True)
+            verdict = compare(root, got, wide, lambda r=root: evaluate(r, arrays, sizes), where)
+            if not verdict.ok:
+                return verdict
+        return ACCEPTED
+
+    def at_full(self, sizes: dict[str, int]) -> Verdict:
+        """Sampled outputs at the traced sizes."""
+        proved = self.proved(sizes)
+        elements = sum(_elements(b, sizes) for b in self.kernel.buffers)
+        if not proved.ok or elements > FULL_WORK:
+            return proved
+        canaries = Canaries()
+        arrays = self.buffers(sizes, canaries)
+        self.fill(arrays, sizes, Values.MODERATE, self.seed)
+        self.run(self.kernel, arrays, sizes)
+        if broken := canaries.broken():
+            return Verdict(False, f"full size: memory around {', '.join(broken)} was overwritten")
+        for root in self.prepared.group.roots:
+            shape = [extent(a, sizes) for a in root.axes]
+            coords = samples(shape, per_sample(root, sizes), self.seed)
+            if not len(coords):
+                continue
+            got = arrays[root.buffer.name].reshape(shape)[tuple(coords.T)].reshape(len(coords))
+            wide = evaluate_at(root, arrays, coords, sizes, wide=True)
+            own = _own(root, arrays, coords, sizes)
+            verdict = compare(root, got, wide, own, "full size")
+            if not verdict.ok:
+                return verdict
+        return ACCEPTED
+
+
+def _own(
+    root: Root, arrays: Mapping[str, Array], coords: Array, sizes: Mapping[str, int]
+) -> Callable[[], Array]:
+    return lambda: evaluate_at(root, arrays, coords, sizes)
+
+
+def _elements(buffer: Buffer, sizes: Mapping[str, int]) -> int:
+    return int(dims.evaluate(math.prod(buffer.shape, start=1), sizes))
+
+
+def _reduce(n: int, period: int, turns: int) -> int:
+    return n if n < (turns + 1) * period else n % period + turns * period
+
+
+def per_sample(root: Root, sizes: Mapping[str, int]) -> int:
+    """Points that the reductions of one output element visit."""
+    counts = [
+        math.prod(extent(a, sizes) for a in t.axes)
+        for t in subterms(root.term)
+        if isinstance(t, Reduction)
+    ]
+    return max(1, math.prod(counts) if len(counts) < 3 else max(counts) * len(counts))
+
+
+def envelope(root: Root, sizes: Mapping[str, int]) -> float:
+    """The magnitude below which no sum over the root's reductions overflows, in its smallest dtype."""
+    floats = [t.dtype for t in subterms(root.term) if dt.is_floating(t.dtype)]
+    largest = min((float(dt.finfo(d).max) for d in floats), default=math.inf)
+    return largest / (4 * per_sample(root, sizes))
+
+
+def samples(shape: Sequence[int], cost: int, seed: int) -> Array:
+    """Corners and random coordinates of an array, no more than the budget allows; [samples, rank]."""
+    if 0 in shape or cost > FULL_WORK:
+        return np.zeros((0, len(shape)), np.int64)
+    rng = np.random.default_rng(seed)
+    count = max(1, min(SAMPLES, FULL_WORK // (4 * cost)))
+    rows = [np.zeros(len(shape), np.int64), np.asarray(shape, np.int64) - 1]
+    rows += [rng.integers(0, shape, len(shape)) for _ in range(count)]
+    for k, n in enumerate(shape):  # edges of one axis at a time
+        for at in (0, n - 1, n // 2):
+            row = rng.integers(0, shape, len(shape))
+            row[k] = at
+            rows.append(row)
+    return np.unique(np.stack(rows), axis=0) if shape else np.zeros((1, 0), np.int64)
+
+
+def moderate(rng: np.random.Generator, shape: Sequence[int], dtype: dt.DType) -> Array:
+    """Random values of moderate size; large arrays repeat a block of prime length."""
+    size = math.prod(shape)
+    n = min(size, 65537)
+    if dt.is_bool(dtype):
+        block = rng.integers(0, 2, n).astype(bool)
+    elif dt.is_integer(dtype):
+        block = rng.integers(0, 100, n).astype(dtype)
+    elif dt.is_complex(dtype):
+        block = (rng.standard_normal(n) + 1j * rng.standard_normal(n)).astype(dtype)
+    elif dt.is_floating(dtype):
+        block = rng.uniform(-2.0, 2.0, n).astype(np.float32).astype(dtype)
+    else:
+        block = np.frombuffer(rng.bytes(n * dtype.itemsize), dtype)
+    return np.resize(block, shape)
+
+
+def plant(rng: np.random.Generator, array: Array) -> None:
+    """One special value somewhere, or a whole row of -inf."""
+    kind = int(rng.integers(0, len(SPECIALS) + 1))
+    if kind == len(SPECIALS):
+        rows = array.reshape(-1, array.shape[-1] if array.ndim else 1)
+        rows[int(rng.integers(0, len(rows)))] = -math.inf
+    else:
+        with np.errstate(all="ignore"):
+            array.reshape(-1)[int(rng.integers(0, array.size))] = SPECIALS[kind]
+
+
+# ---- comparison
+
+
+def compare(root: Root, got: Array, wide: Array, own: Callable[[], Array], where: str) -> Verdict:
+    """Whether results are as near to the float64 ones as rounding allows."""
+    if got.size == 0:
+        return ACCEPTED
+    if not dt.is_inexact(root.buffer.dtype):
+        wrong = got != wide
+        tolerance = np.zeros(got.shape)
+    else:
+        with np.errstate(all="ignore"):
+            narrow = own()
+            tolerance = tolerances(root, wide, narrow)
+            wrong = ~(near(got, wide, tolerance) | near(got, narrow, tolerance))
+    if not wrong.any():
+        return ACCEPTED
+    at = tuple(int(k) for k in np.argwhere(wrong)[0])
+    return Verdict(
+        False, f"{root.buffer.name}{list(at)}, {where}", got[at], wide[at], float(tolerance[at])
+    )
+
+
+def near(got: Array, want: Array, tolerance: Array) -> Array:
+    """Elementwise agreement; nan agrees with nan, infinities with themselves."""
+    x = got.astype(want.dtype if want.dtype.kind in "fc" else np.float32)
+    y = want.astype(x.dtype)
+    return (x == y) | (np.isnan(x) & np.isnan(y)) | (np.abs(x - y) <= tolerance)
+
+
+def tolerances(root: Root, wide: Array, narrow: Array) -> Array:
+    """Allowed error: what NumPy makes in the same dtypes, and some units in the last place."""
+    floats = [t.dtype for t in subterms(root.term) if dt.is_inexact(t.dtype)]
+    eps = max(float(dt.finfo(d).eps) for d in (*floats, root.buffer.dtype))
+    finite = np.isfinite(wide)
+    scale = float(np.abs(wide[finite]).max()) if finite.any() else 0.0
+    error = np.abs(narrow.astype(wide.dtype) - wide)
+    error = error[np.isfinite(error)]
+    noise = float(error.max()) if error.size else 0.0
+    depth = math.sqrt(1 + sum(isinstance(t, Reduction) for t in subterms(root.term)))
+    size = np.where(finite, np.abs(wide), 0.0)
+    return 32 * noise + eps * depth * (32 * size + 8 * scale)

@@ -1,0 +1,161 @@
+"""Verification accepts right kernels and catches planted bugs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from lumjax.kernel import ir, verify
+from lumjax.kernel.bounds import prove_bounds
+from lumjax.kernel.emit import MULTIPLY
+from lumjax.kernel.guard import Canaries, guarded
+from lumjax.kernel.lower import lower
+from lumjax.kernel.verify import check_kernel
+from lumjax.trace.form import ReduceOp
+from tests.kernel.build import TARGET, axis, buf, group, lit, load, op, root
+from tests.kernel.interpret import interpret
+from tests.kernel.mutate import once, rebuild
+from tests.kernel.test_contract import matmul
+from tests.kernel.test_row import layer_norm_backward, softmax_terms
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch):
+    monkeypatch.setattr(verify, "REDUCED_WORK", 200)  # the interpreter is slow
+
+
+def example(name):
+    if name == "map":
+        i, j = axis("i", 9), axis("j", 11)
+        return group(
+            root("o", (i, j), op("add", load("x", i, j), op("mul", load("y", j), lit(0.5))))
+        )
+    if name == "softmax":
+        i, k = axis("i", 5), axis("k", 13)
+        return group(root("o", (i, k), softmax_terms(i, k)))
+    if name == "layer norm":
+        return group(*layer_norm_backward(axis("i", 7), axis("k", 6)))
+    m, n, k = axis("m", 9), axis("n", 10), axis("k", 7)
+    return group(root("o", (m, n), op("add", matmul("NT", m, n, k), load("b", n))))
+
+
+EXAMPLES = ["map", "softmax", "layer norm", "matmul"]
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_right_kernels_are_accepted(name):
+    g = example(name)
+    for seed in range(4):
+        verdict = check_kernel(lower(g, TARGET), g, interpret, seed=seed)
+        assert verdict.ok, verdict
+
+
+def is_loop(node):
+    return isinstance(node, ir.Loop)
+
+
+def is_kind(kind):
+    return lambda node: isinstance(node, kind)
+
+
+def calls(name):
+    return lambda node: isinstance(node, ir.ApplyValue) and node.op.name == name
+
+
+def stores(node):
+    return is_loop(node) and any(isinstance(s, ir.StoreStmt) for s in node.body)
+
+
+def sums(node):
+    return isinstance(node, ir.Accumulator) and node.op is ReduceOp.SUM
+
+
+def other_operation(node):
+    return isinstance(node, ir.ApplyValue) and node.op.arity == 2 and node.op.name != "mul"
+
+
+MUTATIONS = {
+    "loop ends early": (is_loop, lambda s: replace(s, end=s.end - 1)),
+    "loop ends late": (is_loop, lambda s: replace(s, end=s.end + 1)),
+    "storing loop starts late": (stores, lambda s: replace(s, begin=s.begin + 1)),
+    "store one too far": (is_kind(ir.StoreStmt), lambda s: replace(s, offset=s.offset + 1)),
+    "load one too far": (is_kind(ir.LoadValue), lambda s: replace(s, offset=s.offset + 1)),
+    "load too near": (is_kind(ir.LoadValue), lambda s: replace(s, offset=s.offset - 1)),
+    "load from the start": (is_kind(ir.LoadValue), lambda s: replace(s, offset=0)),
+    "wrong operation": (other_operation, lambda v: replace(v, op=MULTIPLY)),
+    "last job missing": (is_kind(ir.Phase), lambda p: replace(p, jobs=p.jobs - 1)),
+    "nothing stored": (is_kind(ir.StoreStmt), lambda s: replace(s, mask=0)),
+    "sum starts at one": (
+        sums,
+        lambda a: replace(a, init=ir.Const(a.dtype, np.ones((), a.dtype).tobytes())),
+    ),
+    "tile too small": (is_kind(ir.Tile), lambda t: replace(t, rows=t.rows - 1)),
+    "k one short": (is_kind(ir.Tile), lambda t: replace(t, k=((t.k[0][0], t.k[0][1] - 1),))),
+}
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS)
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_planted_bugs_are_caught(name, mutation):
+    g = example(name)
+    kernel = lower(g, TARGET)
+    bad = rebuild(kernel, once(*MUTATIONS[mutation]))
+    if repr(bad) != repr(kernel):  # else there is nothing of the kind in this kernel
+        assert not check_kernel(bad, g, careless).ok
+
+
+def careless(kernel, buffers, sizes):
+    """Run the kernel; an access out of range is not detected here."""
+    try:
+        interpret(kernel, buffers, sizes)
+    except (AssertionError, KeyError):
+        pass
+
+
+def test_an_unprovable_gather_is_refused():
+    i = axis("i", 5)
+    rows = load("rows", i, dtype=np.int32)
+    from lumjax.kernel.term import Load
+    from lumjax.trace import dim as dims
+
+    wild = Load(buf("table", 4), (dims.symbol("g", 0, 3),), indices=(("g", rows),))
+    g = group(root("o", (i,), wild))
+    kernel = lower(g, TARGET)
+    (breach,) = prove_bounds(kernel, dict(zip(kernel.sizes, kernel.extents, strict=True)))
+    assert breach.buffer == "table"
+
+
+def test_overflow_is_judged_in_the_terms_own_dtype():
+    i = axis("i", 5)
+    x = load("x", i)
+    e = op("exp", op("exp", op("mul", op("mul", x, x), lit(2.0))))
+    g = group(root("o", (i,), op("div", lit(1.0), e)))
+    assert check_kernel(lower(g, TARGET), g, interpret).ok
+
+
+def test_canaries_notice_writes_outside():
+    canaries = Canaries()
+    x = canaries.empty("x", (3, 5), np.dtype(np.float32))
+    x[...] = 1
+    assert canaries.broken() == []
+    outside = np.lib.stride_tricks.as_strided(x, (16,), (4,))
+    outside[15] = 0
+    assert canaries.broken() == ["x"]
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs mprotect")
+def test_a_guarded_array_faults_behind_its_end():
+    x = guarded((3, 5), np.dtype(np.float32))
+    x[...] = 2
+    assert x.sum() == 30
+    script = (
+        "import numpy as np; from lumjax.kernel.guard import guarded; import ctypes;"
+        "x = guarded((7,), np.dtype(np.float32));"
+        "ctypes.c_float.from_address(x.ctypes.data + 28).value"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False)
+    assert done.returncode < 0
