@@ -1,6 +1,7 @@
 """The e-graph: the one module that touches egglog's bindings, loaded on first use.
 
-A graph is warm: rules are compiled once, each region is inserted as one rule between push and pop. egglog has no
+A graph is warm: rules are compiled once, each region is inserted as one rule between push and pop. An e-graph
+belongs to the thread that made it (egglog insists), so every thread that searches has its own. egglog has no
 limit of its own, so iterations run one at a time with size and time checks, and constants are folded between them
 with NumPy in their own dtype. Results are read back into `Classes`; extraction is ours.
 """
@@ -12,7 +13,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -105,8 +105,8 @@ class Graph:
         from egglog import bindings  # noqa: PLC0415 - slow to import; the only place
 
         self.bindings: Any = bindings
-        self.lock = threading.Lock()
         self.egraph: Any = bindings.EGraph()
+        self.busy = False
         self.rulesets = tuple(dict.fromkeys(r.ruleset for r in rules))
         self.run(commands() + "\n".join(map(compile_rule, rules)))
 
@@ -116,19 +116,31 @@ class Graph:
 
     @contextmanager
     def session(self, ops: Operations) -> Iterator[Session]:
-        """The e-graph with nothing but the rules in it, for this thread alone."""
-        with self.lock:
-            self.run("(push)")
-            try:
-                yield Session(self, ops)
-            finally:
-                self.run("(pop)")
+        """The e-graph with nothing but the rules in it; sessions of one graph do not nest."""
+        if self.busy:
+            raise RuntimeError("an e-graph serves one session at a time")
+        self.busy = True
+        self.run("(push)")
+        try:
+            yield Session(self, ops)
+        finally:
+            self.run("(pop)")
+            self.busy = False
 
 
-@lru_cache(maxsize=8)
+class _Warm(threading.local):
+    def __init__(self) -> None:
+        self.graphs: dict[tuple[Rule, ...], Graph] = {}
+
+
+_warm = _Warm()
+
+
 def warm_graph(rules: tuple[Rule, ...]) -> Graph:
-    """The process's e-graph for these rules."""
-    return Graph(rules)
+    """This thread's e-graph for these rules."""
+    if rules not in _warm.graphs:
+        _warm.graphs[rules] = Graph(rules)
+    return _warm.graphs[rules]
 
 
 class Session:

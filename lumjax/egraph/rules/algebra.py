@@ -98,8 +98,8 @@ SUMS = (
     _sums("sum-split", "(sum d j (mul* d c r))", "(sum d (set-intersect j f) (mul d c (sum d (set-diff j f) r)))", total((I, J), op("mul", _row, _x)), total((I,), op("mul", _row, total((J,), _x))), "(= f (free c)) (!= (set-empty) (set-intersect j f)) (!= (set-empty) (set-diff j f)) (varies r (set-diff j f))"),
     _sums("sum-swap", "(sum d j (mul* d p (sum d k (mul* d u v))))", "(sum d k (mul d u (sum d j (mul d p v))))", total((J,), op("mul", _x, total((K,), op("mul", load("v", K), _other)))), total((K,), _sum_outside), "(invariant u j) (varies v j) (invariant p k) (= (set-empty) (set-intersect j k))"),
     _sums("factor-up", "(mul* d a e)", "(mul d c (mul d r e))", total((J,), op("mul", op("mul", _row, _x), _y)), total((J,), op("mul", _row, op("mul", _x, _y))), "(summed _root j) (either \"mul\" a d c r) (invariant c j) (varies r j) (varies e j)"),
-    _sums("constants-mul", "(mul* d (mul* d x a) c)", "(mul d x (mul d a c))", op("mul", op("mul", _x, lit(3.0)), lit(0.3)), op("mul", _x, op("mul", lit(3.0), lit(0.3))), "(constant a) (constant c) (depends x)"),
-    _sums("constants-add", "(add* d (add* d x a) c)", "(add d x (add d a c))", op("add", op("add", _x, lit(3.0)), lit(0.3)), op("add", _x, op("add", lit(3.0), lit(0.3))), "(constant a) (constant c) (depends x)"),
+    _sums("constants-mul", "(mul* d (mul* d x a) c)", "(mul d x (mul d a c))", op("mul", op("mul", _x, lit(3.0)), lit(0.3)), op("mul", _x, op("mul", lit(3.0), lit(0.3))), "(constant a) (constant c) (= 0 (combined \"mul\" x))"),
+    _sums("constants-add", "(add* d (add* d x a) c)", "(add d x (add d a c))", op("add", op("add", _x, lit(3.0)), lit(0.3)), op("add", _x, op("add", lit(3.0), lit(0.3))), "(constant a) (constant c) (= 0 (combined \"add\" x))"),
 )  # fmt: skip
 
 _LOG2_E, _LN_2 = 1.4426950408889634, 0.6931471805599453

@@ -28,6 +28,7 @@ SORTS = """
 (relation constant (E)) (relation one (E)) (relation zero (E)) (relation negative_zero (E))
 (relation minus_one (E)) (relation always (E)) (relation never (E))
 (relation either (String E i64 E E)) (relation summed (E Axes))
+(function combined (String E) i64 :merge (max old new))
 (ruleset facts) (ruleset algebra) (ruleset core) (ruleset insert)
 """
 
@@ -55,6 +56,12 @@ def commands() -> str:
         facts, actions = _halves(line)
         lines.append(f'(rule {facts} {actions} :ruleset facts :name "fact{n}")')
     for name in _COMMUTATIVE:
+        lines += [  # 0 where a constant may be moved onto the value: it is neither one nor has one
+            f'(rule ((= f (free e))) ((set (combined "{name}" e) 0)) :ruleset facts)',
+            f'(rule ((either "{name}" e d x c) (constant c)) ((set (combined "{name}" e) 1))'
+            " :ruleset facts)",
+            f'(rule ((constant e)) ((set (combined "{name}" e) 1)) :ruleset facts)',
+        ]
         actions = f'((either "{name}" e d x y) (either "{name}" e d y x))'
         lines.append(
             f'(rule ((= e (Ap2 "{name}" d x y))) {actions} :ruleset facts :name "either-{name}")'

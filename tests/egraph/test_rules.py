@@ -1,0 +1,203 @@
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from lumjax import dtype as dt
+from lumjax.config import config
+from lumjax.egraph.encode import encode
+from lumjax.egraph.rules import Kind, Rule, RuleError, checked, compile_rule, parse
+from lumjax.egraph.rules.algebra import RULES
+from lumjax.egraph.rules.facts import embeds
+from lumjax.egraph.rules.registry import SAFE, load, load_rules
+from lumjax.egraph.rules.witness import I, J, K, Witness, lit, op, total
+from lumjax.egraph.rules.witness import load as leaf
+from lumjax.egraph.scalar import OPS, Operations
+from lumjax.egraph.terms import Graph, warm_graph
+from lumjax.kernel.region import Region, cut
+from lumjax.kernel.term import subterms
+from tests.egraph import programs as pr
+
+named = pytest.mark.parametrize("rule", RULES, ids=lambda r: r.name)
+x, y, row, column = leaf("x", I, J), leaf("y", I, J), leaf("r", I), leaf("c", J)
+
+
+class Plain:
+    """The operations of no region."""
+
+    by_name = OPS
+    names = {o: n for n, o in OPS.items()}
+
+
+@named
+@pytest.mark.parametrize("seed", range(4))
+def test_witness(rule, seed):
+    inputs = rule.witness.inputs(seed)
+    left, right = rule.witness.values(inputs)
+    assert rule.witness.agree(left, right)
+    assert left.size > 1
+
+
+@named
+def test_exact_means_specials(rule):
+    assert (rule.witness.tolerance is None) == (rule.kind is Kind.EXACT)
+
+
+@named
+def test_fires_on_its_witness(rule):
+    with Graph((rule,)).session(Plain) as session:
+        session.insert([rule.witness.left, rule.witness.right])
+        done = session.saturate(8, 1000, time.perf_counter() + 60)
+        classes = session.read()
+    assert done.saturated
+    assert classes.roots[0] == classes.roots[1]
+    assert done.fired.get(rule.name)
+
+
+_CORPUS = ["layer-norm-grad", "mlp-grad", "causal", "integers"]
+
+
+def encoded_corpus():
+    for name in _CORPUS:
+        for region in cut(pr.BY_NAME[name].jaxpr()):
+            if isinstance(region, Region):
+                operations = Operations(region)
+                yield [r.term for r in encode(region, operations).roots], operations
+
+
+@pytest.fixture(scope="module")
+def corpus():
+    return list(encoded_corpus())
+
+
+@named
+def test_saturates_alone(rule, corpus):
+    graph = Graph((rule,))
+    for terms, operations in corpus:
+        size = len({t for term in terms for t in subterms(term)})
+        with graph.session(operations) as session:
+            session.insert(terms)
+            done = session.saturate(12, 100_000, time.perf_counter() + 60)
+            assert session.read()
+        assert done.saturated
+        assert done.nodes < 20 * size + 50
+
+
+@pytest.mark.parametrize("fast_math", [False, True])
+def test_all_rules_together_stay_small(fast_math, corpus):
+    graph = warm_graph(load_rules(fast_math))
+    for terms, operations in corpus:
+        size = len({t for term in terms for t in subterms(term)})
+        with graph.session(operations) as session:
+            session.insert(terms)
+            done = session.saturate(8, 100_000, time.perf_counter() + 60)
+            session.read()
+        assert done.nodes < 20 * size + 50
+
+
+def derive(left, right, rules=None):
+    """Whether the rules find the two terms equal."""
+    with Graph(rules or load()).session(Plain) as session:
+        session.insert([left, right])
+        session.saturate(8, 20000, time.perf_counter() + 60)
+        found = session.read()
+    return found.roots[0] == found.roots[1]
+
+
+def test_guards_refuse_what_is_not_equal():
+    a, b = op("mul", x, y), op("mul", row, x)
+    assert not derive(total((J,), a), op("mul", x, total((J,), y)))  # x varies over j
+    assert derive(total((J,), b), op("mul", row, total((J,), x)))
+    assert not derive(total((I,), b), op("mul", row, total((I,), x)))
+    n = leaf("n", I, J, dtype=dt.int32)
+    divided = op("div", n, leaf("m", I, dtype=dt.int32))
+    assert not derive(total((J,), divided), op("div", total((J,), n), leaf("m", I, dtype=dt.int32)))
+
+
+def test_exact_rules_mind_signed_zeros_and_nans():
+    assert not derive(op("add", x, lit(0.0)), x)
+    assert derive(op("add", x, lit(-0.0)), x)
+    assert not derive(op("sub", x, lit(-0.0)), x)
+    assert not derive(op("mul", x, lit(0.0)), lit(0.0))
+    assert not derive(op("sub", x, x), lit(0.0))
+    assert not derive(lit(0.0), lit(-0.0))
+    assert derive(op("mul", x, lit(0.0)), lit(0.0), load(SAFE | {Kind.DOMAIN}))
+
+
+def test_casts_that_lose_stay():
+    n = leaf("n", I, J, dtype=dt.int32)
+    narrow = op("cast", op("cast", n, dtype=dt.int8), dtype=dt.int32)
+    assert not derive(narrow, n)
+    through_float = op("cast", op("cast", n, dtype=dt.float64), dtype=dt.int8)
+    assert not derive(through_float, op("cast", n, dtype=dt.int8))
+    wide = op("cast", op("cast", n, dtype=dt.int64), dtype=dt.int8)
+    assert derive(wide, op("cast", n, dtype=dt.int8))
+
+
+def test_embeds():
+    for a in dt.NUMERIC:
+        for b in dt.NUMERIC:
+            if embeds(a, b) and not dt.is_complex(a):
+                values = np.array([0, 1], a)
+                assert (values.astype(b).astype(a) == values).all()
+    assert embeds(dt.bfloat16, dt.float32)
+    assert embeds(dt.float16, dt.float64)
+    assert not embeds(dt.float16, dt.bfloat16)
+    assert not embeds(dt.bfloat16, dt.float16)
+    assert not embeds(dt.int32, dt.float64)
+    assert not embeds(dt.float32, dt.complex64)
+
+
+def test_matrix_products_reassociate():
+    a, b, v = leaf("a", I, J), leaf("b", J, K), leaf("v", K)
+    left = total((K,), op("mul", total((J,), op("mul", a, b)), v))
+    right = total((J,), op("mul", a, total((K,), op("mul", b, v))))
+    assert derive(left, right)
+
+
+def test_a_binder_never_captures():
+    """Sum_j x * (Sum_j y) with one name: the inner sum does not depend on the outer j."""
+    inner = total((J,), y)
+    left = total((J,), op("mul", x, inner))
+    assert derive(left, op("mul", inner, total((J,), x)))
+    assert not derive(left, total((J,), op("mul", x, y)))
+    nested = total((J,), inner)
+    assert not derive(nested, inner)
+    assert derive(nested, op("mul", lit(7.0), inner))
+
+
+def test_rules_without_class_or_witness_do_not_load():
+    good = RULES[0]
+    with pytest.raises(RuleError, match="no class"):
+        checked([replace(good, kind=None)])
+    with pytest.raises(RuleError, match="no witness"):
+        checked([replace(good, witness=None)])
+    with pytest.raises(RuleError, match="two rules"):
+        checked([good, good])
+    assert checked(RULES) == RULES
+
+
+def test_unreadable_rules_say_so():
+    with pytest.raises(RuleError, match="unbalanced"):
+        parse("(add x")
+    rule = replace(RULES[0], left="((x) y)")
+    with pytest.raises(RuleError, match="cannot read"):
+        compile_rule(rule)
+    with pytest.raises(RuleError, match="commutative"):
+        compile_rule(replace(RULES[0], right="(mul* d x y)"))
+
+
+def test_domain_rules_only_under_fast_math():
+    assert {r.kind for r in load_rules(False)} == {Kind.EXACT, Kind.REASSOCIATING}
+    assert {r.kind for r in load_rules(True)} == set(Kind)
+    assert not config.fast_math
+
+
+def test_a_wrong_rule_is_caught_by_its_witness():
+    wrong = Rule("x", "algebra", Kind.EXACT, "", "", Witness(op("add", x, lit(0.0)), x))
+    assert not all(wrong.witness.agree(*wrong.witness.values(wrong.witness.inputs(s))) for s in range(4))
+    rough = Witness(op("mul", x, y), op("add", x, y), 1e-3)
+    assert not rough.agree(*rough.values(rough.inputs(0)))
+    other = Witness(x, op("cast", x, dtype=dt.float32), 1e-3)
+    assert not other.agree(*other.values(other.inputs(0)))
