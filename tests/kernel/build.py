@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import numpy as np
 
 from lumjax import dtype as dt
+from lumjax.cpu.objects import host_target
+from lumjax.cpu.runtime import Program, Step, compile_kernels
 from lumjax.kernel.bounds import prove_bounds
 from lumjax.kernel.emit import CAST
 from lumjax.kernel.evaluate import evaluate_group
@@ -119,6 +122,7 @@ def shapes(*extents):
     return itertools.product(*extents)
 
 
+HOST = host_target()
 TARGET = Target(Backend.CPU, "test", "", 32, 16, 2)
 
 
@@ -132,7 +136,28 @@ def check(g, kernel=None, tolerance=1e-5, chunks=None, seed=0, **given):
     values = dict(zip(kernel.sizes, kernel.extents, strict=True))
     assert prove_bounds(kernel, values) == ()
     overrides = {} if chunks is None else {n: chunks for n in kernel.sizes if n[0] == "c"}
-    got = run(kernel, buffers, **overrides)
-    for name, w in want.items():
-        np.testing.assert_allclose(got[name].astype(w.dtype), w, rtol=tolerance, atol=tolerance)
+    for execute in (interpret, native(kernel)):
+        for r in g.roots:
+            buffers[r.buffer.name].reshape(-1).view(np.uint8)[...] = 1
+        spare = {b.name: np.empty(elements(b, values | overrides), b.dtype) for b in kernel.workspace}
+        execute(kernel, buffers | spare, values | overrides)
+        for name, w in want.items():
+            got = buffers[name].astype(w.dtype)
+            np.testing.assert_allclose(got, w, rtol=tolerance, atol=tolerance)
     return kernel
+
+
+def elements(buffer, sizes):
+    return int(dims.evaluate(math.prod(buffer.shape), sizes))
+
+
+def native(kernel):
+    """The kernel compiled, as a function like `interpret`."""
+    (compiled,) = compile_kernels([kernel], HOST)
+
+    def execute(kernel, buffers, sizes):
+        table = [buffers[b.name].ctypes.data for b in kernel.buffers]
+        table += [sizes[n] for n in kernel.sizes]
+        Program([Step(compiled, range(len(table)), sizes)]).run(table)
+
+    return execute

@@ -6,34 +6,16 @@ import numpy as np
 import pytest
 
 from lumjax import dtype as dt
-from lumjax.kernel.evaluate import evaluate
 from lumjax.kernel.scalar import lower_scalar
 from lumjax.kernel.term import Load
 from lumjax.trace import dim as dims
 from lumjax.trace.form import ReduceOp
-from tests.kernel.build import (
-    MAX,
-    SUM,
-    axis,
-    buf,
-    group,
-    inputs,
-    lit,
-    load,
-    op,
-    reduce,
-    root,
-    run,
-    sym,
-)
+from tests.kernel import build
+from tests.kernel.build import (MAX, SUM, axis, buf, group, lit, load, op, reduce, root, run, sym)
 
 
-def check(r, seed=0, tolerance=1e-5, **given):
-    rng = np.random.default_rng(seed)
-    buffers = inputs(group(r), rng, **given)
-    want = evaluate(r, buffers, wide=True)
-    got = run(lower_scalar(r), buffers)[r.buffer.name]
-    np.testing.assert_allclose(got.astype(want.dtype), want, rtol=tolerance, atol=tolerance)
+def check(r, tolerance=1e-5, **given):
+    build.check(group(r), lower_scalar(r), tolerance, **given)
 
 
 @pytest.mark.parametrize("n", [0, 1, 3])
