@@ -25,9 +25,9 @@ class Settings:
     """One consistent set of settings."""
 
     enable_x64: bool = False  # 64-bit dtypes are kept rather than narrowed
-    debug_nans: bool = False  # raise where a NaN first appears
     fast_math: bool = False  # allow rewrites that hold only over part of the reals
     grad_compat: str = "lumjax"  # "jax" restores JAX's NaN gradients
+    backend: str = "cpu"  # where programs run
     interpret: bool = False  # jit evaluates every primitive by itself, without compiling
     cache: bool = True  # keep plans and objects on disk
     cache_dir: str = ""  # where
@@ -40,7 +40,10 @@ class Settings:
     search_seconds: float = 10.0  # abort; marks the plan truncated
 
 
-_SEMANTIC = ("enable_x64", "debug_nans", "fast_math", "grad_compat", "interpret")
+_SEMANTIC = ("enable_x64", "fast_math", "grad_compat", "backend", "interpret")
+
+
+_CHOICES = {"grad_compat": ("lumjax", "jax"), "backend": ("cpu", "cuda")}
 
 
 def _parse(name: str, kind: type, text: str) -> Any:
@@ -126,19 +129,19 @@ class Config:
                 got=f"{value!r} of type {type(value).__name__}",
                 fix=f"pass a {kind.__name__}",
             )
-        if short == "grad_compat" and value not in ("lumjax", "jax"):
+        if short in _CHOICES and value not in _CHOICES[short]:
             raise ArgumentValueError(
-                operation="config.update('grad_compat')",
-                required="'lumjax' or 'jax'",
+                operation=f"config.update({short!r})",
+                required=" or ".join(map(repr, _CHOICES[short])),
                 got=repr(value),
-                fix="pass one of the two",
+                fix="pass one of them",
             )
         return short, value
 
     def update(self, name: str, value: Any) -> None:
         """Set one setting for the whole process; JAX's `jax_` prefix is accepted.
 
-        >>> config.update("jax_debug_nans", False)
+        >>> config.update("jax_enable_x64", False)
         """
         short, value = self._checked(name, value)
         self._base = replace(self._base, **{short: value})

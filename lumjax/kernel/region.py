@@ -9,7 +9,7 @@ are cloned into each. Repeated regions (layers, optimizer leaves) have equal key
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -27,6 +27,7 @@ from lumjax.trace.form import (
     Move,
     Opaque,
     Reduce,
+    ScalarOp,
 )
 
 LIMIT = 256  # equations per region: keeps e-graphs small and lets layers repeat
@@ -80,7 +81,11 @@ def _bytes(atom: Atom) -> int:
     return _elements(atom) * atom.aval.dtype.itemsize
 
 
-def classify(eqn: Eqn) -> Form:
+# Whether the backend has code for a scalar operation on operands of these dtypes with that result.
+NativeTest: TypeAlias = Callable[[ScalarOp, tuple[dt.DType, ...], dt.DType], bool]
+
+
+def classify(eqn: Eqn, native: NativeTest | None = None) -> Form:
     """The equation's form as far as kernels can express it, else Opaque with the reason."""
     form = eqn.prim.form(*(a.aval for a in eqn.inputs), **eqn.params)
     if isinstance(form, (Opaque, Barrier)):
@@ -92,14 +97,19 @@ def classify(eqn: Eqn) -> Form:
             return Opaque(f"{dt.short_name(atom.aval.dtype)} values are computed by eval")
     if isinstance(form, Expand) or len(eqn.outputs) != 1:
         return Opaque(f"{eqn.prim.name} has no single-output form")
+    if isinstance(form, Map) and native is not None:
+        dtypes = tuple(a.aval.dtype for a in eqn.inputs)
+        if not native(form.op, dtypes, eqn.outputs[0].aval.dtype):
+            listing = ", ".join(map(dt.short_name, dtypes))
+            return Opaque(f"no native code for {form.op.name}({listing})")
     return form
 
 
 class _Cutter:
-    def __init__(self, jaxpr: Jaxpr, limit: int) -> None:
+    def __init__(self, jaxpr: Jaxpr, limit: int, native: NativeTest | None) -> None:
         self.jaxpr, self.limit = jaxpr, limit
         self.eqns = jaxpr.eqns
-        self.forms = [classify(e) for e in self.eqns]
+        self.forms = [classify(e, native) for e in self.eqns]
         self.alone = [isinstance(f, (Opaque, Barrier)) for f in self.forms]
         self.maker = {v: k for k, e in enumerate(self.eqns) for v in e.outputs}
         self.users: dict[Var, list[int]] = {}
@@ -324,10 +334,12 @@ def _topological(needs: list[set[int]], priority: list[int]) -> list[int]:
     return order
 
 
-def cut(jaxpr: Jaxpr, limit: int = LIMIT) -> tuple[Step, ...]:
+def cut(
+    jaxpr: Jaxpr, limit: int = LIMIT, native: NativeTest | None = None
+) -> tuple[Step, ...]:
     """The steps of a program, in the order in which they run.
 
     `jaxpr` must be simplified and expanded (no `Expand` forms left that matter: one that is, runs through eval).
     Values that no step needs are dropped; jaxpr outputs that are inputs or literals are the caller's business.
     """
-    return _Cutter(jaxpr, limit).run()
+    return _Cutter(jaxpr, limit, native).run()

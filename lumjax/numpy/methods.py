@@ -20,7 +20,7 @@ _FUNCTIONS: tuple[Callable[..., Any], ...] = (
     reductions.argmin, reductions.cumsum, reductions.cumprod, reductions.ptp,
     manipulation.swapaxes, manipulation.squeeze, manipulation.repeat, manipulation.ravel,
     indexing.take, indexing.nonzero, elementwise.clip, elementwise.round, elementwise.conj,
-    sorting.sort, sorting.argsort, sorting.searchsorted, linear.dot, linear.trace, linear.diagonal,
+    sorting.sort, sorting.argsort, sorting.searchsorted, linear.dot, linear.diagonal,
     creation.copy, creation.astype,
 )  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Callable
 from typing import Any
 
@@ -122,7 +123,7 @@ def _extreme(
             got="where alone",
             fix="pass initial, the result for an empty selection",
         )
-    empty = any(isinstance(aval.shape[k], int) and aval.shape[k] == 0 for k in axes)
+    empty = builtins.any(isinstance(aval.shape[k], int) and aval.shape[k] == 0 for k in axes)
     if empty and initial is None:
         raise ArgumentValueError(
             operation=operation,

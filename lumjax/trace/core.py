@@ -242,6 +242,7 @@ def leaked(tracer: Tracer, prim: Primitive | None = None) -> LeakedTracerError:
 class _Stack(threading.local):
     def __init__(self) -> None:
         self.traces: list[Trace] = [EvalTrace()]
+        self.source: Source | None = None  # of the equation that is being bound anew
 
 
 _stack = _Stack()
@@ -268,6 +269,11 @@ class using:  # noqa: N801
         _stack.traces.pop()
 
 
+def current_source() -> Source | None:
+    """The user's line that the operation being bound comes from."""
+    return _stack.source or user_source()
+
+
 def active_traces() -> Sequence[Trace]:
     """The stack of this thread, outermost first (for axis names and leak checks)."""
     return _stack.traces
@@ -289,9 +295,14 @@ def eval_jaxpr(jaxpr: Jaxpr, args: Sequence[Value]) -> list[Value]:
     def read(atom: Atom) -> Value:
         return Array(atom.value, atom.aval.weak) if isinstance(atom, Literal) else env[atom]
 
-    for eqn in jaxpr.eqns:
-        outs = eqn.prim.bind(*map(read, eqn.inputs), **eqn.params)
-        env.update(zip(eqn.outputs, outs, strict=True))
+    before = _stack.source
+    try:
+        for eqn in jaxpr.eqns:
+            _stack.source = eqn.source
+            outs = eqn.prim.bind(*map(read, eqn.inputs), **eqn.params)
+            env.update(zip(eqn.outputs, outs, strict=True))
+    finally:
+        _stack.source = before
     return [read(a) for a in jaxpr.outputs]
 
 

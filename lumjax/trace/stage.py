@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lumjax.errors import user_source
 from lumjax.trace.array import Array
 from lumjax.trace.aval import ShapedArray
 from lumjax.trace.core import (
@@ -23,6 +22,7 @@ from lumjax.trace.core import (
     Var,
     active_traces,
     aval_of,
+    current_source,
     leaked,
     using,
 )
@@ -69,7 +69,7 @@ class StageTrace(Trace):
     def process(self, prim: Primitive, args: Sequence[Value], params: Params) -> tuple[Value, ...]:
         """Record one equation."""
         outputs = tuple(Var(a) for a in prim.aval(*map(aval_of, args), **params))
-        self.eqns.append(Eqn(prim, tuple(map(self.atom, args)), outputs, params, user_source()))
+        self.eqns.append(Eqn(prim, tuple(map(self.atom, args)), outputs, params, current_source()))
         return tuple(StageTracer(self, v) for v in outputs)
 
 

@@ -1,0 +1,116 @@
+"""Kernels compiled and checked: each is compared with the terms it came from before it is used."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from lumjax.config import config
+from lumjax.cpu.render import render, unsupported
+from lumjax.cpu.runtime import Compiled, Program, Step, compile_kernels
+from lumjax.kernel.ir import Kernel
+from lumjax.kernel.scalar import lower_scalar
+from lumjax.kernel.term import Group
+from lumjax.kernel.verify import Verdict, check_kernel
+from lumjax.target import Target
+
+NDArray: TypeAlias = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A compiled kernel and the group it computes. `rejected` tells why another one was refused."""
+
+    group: Group
+    compiled: Compiled
+    rejected: str = ""
+
+
+class Unsupported(Exception):  # noqa: N818
+    """A kernel that has no native code here; the caller evaluates its equations instead."""
+
+
+_accepted: set[str] = set()
+_lock = threading.Lock()
+
+
+def checked(kernel: Kernel, group: Group, target: Target) -> list[Checked]:
+    """The kernel compiled, if it agrees with its terms; else one fallback kernel for each root."""
+    if (operation := unsupported(kernel)) is not None:
+        raise Unsupported(operation)
+    (compiled,) = compile_kernels([kernel], target)
+    if not config.verify:
+        return [Checked(group, compiled)]
+    text = render(kernel, target)
+    key = hashlib.sha256(f"verified-1\n{target.key}\n{text}".encode()).hexdigest()
+    if _known(key):
+        return [Checked(group, compiled)]
+    verdict = check_kernel(kernel, group, _runner(compiled))
+    if verdict.ok:
+        _remember(key)
+        return [Checked(group, compiled)]
+    why = f"{kernel.name}: {_describe(verdict)}"
+    fallbacks: list[Checked] = []
+    for root in group.roots:
+        simple = lower_scalar(root)
+        (alone,) = compile_kernels([simple], target)
+        single = Group((root,))
+        again = check_kernel(simple, single, _runner(alone))
+        if not again.ok:
+            raise Unsupported(f"{why}; and the fallback: {_describe(again)}")
+        fallbacks.append(Checked(single, alone, why))
+    return fallbacks
+
+
+def _describe(verdict: Verdict) -> str:
+    return f"{verdict.where}: got {verdict.got}, want {verdict.want}"
+
+
+def sizes_of(kernel: Kernel) -> dict[str, int]:
+    """The values of a kernel's size arguments in the traced program."""
+    return {n: int(e) for n, e in zip(kernel.sizes, kernel.extents, strict=True)}  # type: ignore[arg-type]
+
+
+def _runner(compiled: Compiled) -> Any:
+    def run(kernel: Kernel, buffers: Mapping[str, NDArray], sizes: Mapping[str, int]) -> None:
+        places = range(len(kernel.buffers) + len(kernel.sizes))
+        step = Step(compiled, list(places), sizes)
+        addresses = [buffers[b.name].__array_interface__["data"][0] for b in kernel.buffers]
+        Program([step]).run([*addresses, *(sizes[n] for n in kernel.sizes)])
+
+    return run
+
+
+def _marker(key: str) -> Path:
+    return Path(config.cache_dir) / "verified" / key[:2] / key
+
+
+def _known(key: str) -> bool:
+    """Whether a kernel with this text was accepted before, here or on disk."""
+    if key in _accepted:
+        return True
+    return config.cache and _marker(key).is_file()
+
+
+def _remember(key: str) -> None:
+    with _lock:
+        _accepted.add(key)
+    if config.cache:
+        path = _marker(key)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o644))
+        except OSError:  # a read-only cache costs another check, nothing else
+            return
+
+
+def all_checked(kernels: Sequence[Kernel], groups: Sequence[Group], target: Target) -> list[Checked]:
+    """`checked` for a plan's kernels, in order."""
+    return [c for k, g in zip(kernels, groups, strict=True) for c in checked(k, g, target)]

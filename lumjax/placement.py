@@ -1,0 +1,52 @@
+"""Offsets in one block for buffers with known lifetimes: first fit, largest first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+ALIGNMENT = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A buffer of `size` bytes that is written at step `first` and last read at step `last`."""
+
+    size: int
+    first: int
+    last: int
+
+
+def assign(intervals: Sequence[Interval]) -> tuple[list[int], int]:
+    """An offset for each buffer such that no two alive at once overlap, and the block's size.
+
+    >>> assign([Interval(64, 0, 1), Interval(64, 1, 2), Interval(64, 2, 3)])
+    ([0, 64, 0], 128)
+    """
+    order = sorted(range(len(intervals)), key=lambda k: (-intervals[k].size, intervals[k].first))
+    offsets = [0] * len(intervals)
+    placed: list[int] = []
+    total = 0
+    for k in order:
+        new = intervals[k]
+        size = -(-new.size // ALIGNMENT) * ALIGNMENT
+        taken = sorted(
+            (offsets[j], offsets[j] + -(-intervals[j].size // ALIGNMENT) * ALIGNMENT)
+            for j in placed
+            if intervals[j].first <= new.last and new.first <= intervals[j].last
+        )
+        at = 0
+        for begin, end in taken:
+            if begin - at >= size:
+                break
+            at = max(at, end)
+        offsets[k] = at
+        placed.append(k)
+        total = max(total, at + size)
+    return offsets, total
+
+
+def peak(intervals: Sequence[Interval]) -> int:
+    """The most bytes alive at one step: a lower bound of any assignment."""
+    steps = {i.first for i in intervals}
+    return max((sum(i.size for i in intervals if i.first <= s <= i.last) for s in steps), default=0)
