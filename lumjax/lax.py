@@ -24,6 +24,26 @@ from lumjax.errors import ShapeError
 from lumjax.grad.forward import stop_gradient as stop_gradient
 from lumjax.trace.core import aval_of
 
+# ruff: noqa: F401
+# fmt: off
+from lumjax.ops import (  # isort: skip
+    ConvDimensionNumbers, DotDimensionNumbers, GatherDimensionNumbers, Precision,
+    ScatterDimensionNumbers, abs, acos, acosh, add, all_gather, argmax, argmin, asin, asinh, atan,
+    atan2, atanh, axis_index, axis_size, broadcast_in_dim, broadcast_shapes, broadcasted_iota,
+    cbrt, ceil, clz, complex, concatenate, conj, conv_dimension_numbers, conv_general_dilated, cos,
+    cosh, cumlogsumexp, cummax, cummin, cumprod, cumsum, digamma, div, dot, dot_general,
+    dynamic_index_in_dim, dynamic_slice, dynamic_slice_in_dim, dynamic_update_index_in_dim,
+    dynamic_update_slice, dynamic_update_slice_in_dim, eq, erf, erf_inv, erfc, exp, exp2,
+    expand_dims, expm1, floor, full, gather, ge, gt, imag, integer_pow, iota, is_finite, le,
+    lgamma, log, log1p, logistic, lt, max, min, mul, ne, neg, nextafter, pad, pmax, pmean, pmin,
+    population_count, pow, ppermute, psum, real, reduce_and, reduce_max, reduce_min, reduce_or,
+    reduce_prod, reduce_sum, reduce_xor, rem, reshape, rev, round, rsqrt, scatter, scatter_add,
+    scatter_max, scatter_min, scatter_mul, scatter_sub, shift_left, shift_right_arithmetic,
+    shift_right_logical, sign, sin, sinh, slice, sqrt, square, squeeze, sub, tan, tanh, top_k,
+    transpose,
+)
+# fmt: on
+
 bitwise_and, bitwise_or, bitwise_xor, bitwise_not = ops.and_, ops.or_, ops.xor, ops.not_
 reciprocal = ops.recip
 padtype_to_pads = ops.padtype_to_pads

@@ -78,6 +78,9 @@ from lumjax.ops.dynamic import (
 from lumjax.ops.index import (
     gather, gather_p, scatter, scatter_add, scatter_add_p, scatter_p, scatter_sub,
 )
+from lumjax.ops.windows import (
+    GatherDimensionNumbers, ScatterDimensionNumbers,
+)
 from lumjax.ops.scatter_monoid import (
     scatter_max, scatter_max_p, scatter_min, scatter_min_p, scatter_mul, scatter_mul_p,
 )
