@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from itertools import product
 from typing import Any, TypeAlias, assert_never
 
@@ -107,6 +108,7 @@ def magnitude(root: Root, buffers: Buffers, sizes: Sizes | None = None) -> float
     return float(max(found, default=0.0))
 
 
+@lru_cache(maxsize=256)
 def _separate(root: Root) -> Term:
     return separate(root.term, frozenset(a.name for a in root.axes))
 
