@@ -8,6 +8,7 @@ warnings.
 
 from __future__ import annotations
 
+import math
 from functools import cache
 from types import ModuleType
 from typing import Any, TypeAlias
@@ -86,7 +87,7 @@ def _exceptions(x: NDArray, y: NDArray) -> tuple[NDArray, NDArray]:
 
 def power(x: NDArray, y: NDArray) -> NDArray:
     """Floats: C's pow. Integers: modulo 2**bits; a negative exponent truncates the real power
-    towards zero.
+    towards zero; 0 to a negative power is -1, as 1 / 0 is.
     """
     if x.dtype.kind not in "iu":
         return np.power(x, y)
@@ -97,7 +98,7 @@ def power(x: NDArray, y: NDArray) -> NDArray:
         result = np.where(exponent & 1, result * base, result)
         base = base * base
         exponent = exponent >> 1
-    return result
+    return np.where((x == 0) & (y < 0), np.invert(np.zeros((), x.dtype)), result)
 
 
 def integer_power(x: NDArray, y: int) -> NDArray:
@@ -171,8 +172,23 @@ def logistic(x: NDArray) -> NDArray:
 
 
 def erfc(x: NDArray) -> NDArray:
-    """1 - erf(x)."""
-    return special().erfc(x)
+    """1 - erf(x). In float64 by the C library: SciPy's loses the last ten bits far out."""
+    if x.dtype == dt.float64:
+        return np.frompyfunc(math.erfc, 1, 1)(x).astype(np.float64)
+    return special().erfc(x.astype(np.float64)).astype(x.dtype)
+
+
+def log_gamma(x: NDArray) -> NDArray:
+    """Log |gamma(x)|, infinite at the poles and at both infinities."""
+    with_poles = special().gammaln(x)  # which is infinite for denormal x too
+    tiny = np.where(np.abs(x) < 1e-300, -np.log(np.abs(x)), with_poles)
+    return np.where(np.isneginf(x), np.inf, tiny)
+
+
+def digamma(x: NDArray) -> NDArray:
+    """The derivative of `log_gamma`, NaN at the poles, whose two sides have opposite signs."""
+    pole = (x <= 0) & (x == np.floor(x))
+    return np.where(pole, np.nan, special().psi(x))
 
 
 def equal_keys(x: NDArray, y: NDArray) -> NDArray:

@@ -23,7 +23,6 @@ from lumjax.ops.elementwise import (
 )
 from lumjax.ops.record import (
     FLOATS,
-    NDArray,
     widened,
 )
 from lumjax.ops.transcendental import exp, log, log1p, polynomial, tan
@@ -56,7 +55,7 @@ erf_p, erf = unary(
     expand=lambda x: sub(constant(1, x), _expand_erfc(x)), flops=30,
 )  # fmt: skip
 erfc_p, erfc = unary(
-    "erfc", widened(numerics.erfc), FLOATS, "1 - erf(x), accurate for large x.",
+    "erfc", numerics.erfc, FLOATS, "1 - erf(x), accurate for large x.",
     tangent=lambda t, x, _: _erf_slope(t, x, -1.0), expand=_expand_erfc, flops=40,
 )  # fmt: skip
 
@@ -153,23 +152,13 @@ def trigamma(x: Value) -> Value:
     return select(reflected, left, right)
 
 
-def _lgamma(x: NDArray) -> NDArray:
-    return np.where(np.isneginf(x), np.inf, numerics.special().gammaln(x))
-
-
-def _digamma(x: NDArray) -> NDArray:
-    """SciPy's, with NaN at the poles, whose two sides have opposite signs."""
-    pole = (x <= 0) & (x == np.floor(x))
-    return np.where(pole, np.nan, numerics.special().psi(x))
-
-
 lgamma_p, lgamma = unary(
-    "lgamma", widened(_lgamma), FLOATS, "log(abs(gamma(x))).",
+    "lgamma", widened(numerics.log_gamma), FLOATS, "log(abs(gamma(x))).",
     tangent=lambda t, x, _: mul(t, digamma(x)), expand=_expand_lgamma, form=_SCIPY,
     flops=80, domain=(0.3, 6.0),
 )  # fmt: skip
 digamma_p, digamma = unary(
-    "digamma", widened(_digamma), FLOATS, "The derivative of lgamma; NaN at its poles.",
+    "digamma", widened(numerics.digamma), FLOATS, "The derivative of lgamma; NaN at its poles.",
     tangent=lambda t, x, _: mul(t, trigamma(x)), expand=_expand_digamma, form=_SCIPY,
     flops=80, domain=(0.3, 6.0),
 )  # fmt: skip
