@@ -18,7 +18,7 @@ from lumjax.config import config
 from lumjax.errors import ArgumentTypeError
 from lumjax.grad.nested import JvpJaxpr, SplitJaxpr, jvp_jaxpr, split_jaxpr
 from lumjax.ops.elementwise import asvalue
-from lumjax.ops.layout import batch_first
+from lumjax.ops.layout import batch_first, broadcast_in_dim_p
 from lumjax.ops.layout import zeros as layout_zeros
 from lumjax.trace.array import Array
 from lumjax.trace.aval import ShapedArray
@@ -26,6 +26,7 @@ from lumjax.trace.batch import MappedAxis, batch
 from lumjax.trace.core import (
     Atom,
     Effect,
+    Eqn,
     Jaxpr,
     Tracer,
     Value,
@@ -300,23 +301,54 @@ def split_of(jaxpr: Jaxpr, linear: Flags, force: Flags | None = None) -> Split:
 
 def _split(cut: SplitJaxpr) -> Split:
     linear = dce(cut.linear)
-    used = set(_used(linear))
     outs = len(cut.known.outputs) - cut.residuals
+    used = set(_used(linear))
+    wanted = [
+        (var, atom)
+        for var, atom in zip(linear.inputs, cut.known.outputs[outs:], strict=False)
+        if var in used
+    ]
+    repeats, wanted = _repeat_late(cut.known, wanted)
     position = {v: k for k, v in enumerate(cut.known.inputs)}
-    residuals: list[Var] = []
-    sources: list[int | None] = []
-    computed: list[Atom] = []
-    for var, atom in zip(linear.inputs[: cut.residuals], cut.known.outputs[outs:], strict=True):
-        if var not in used:
+    sources = tuple(position.get(a) if isinstance(a, Var) else None for _, a in wanted)
+    computed = [a for (_, a), source in zip(wanted, sources, strict=True) if source is None]
+    inputs = (*(v for v, _ in wanted), *linear.inputs[cut.residuals :])
+    return Split(
+        known=dce(replace(cut.known, outputs=(*cut.known.outputs[:outs], *computed))),
+        consts=cut.consts,
+        linear=replace(linear, inputs=inputs, eqns=(*repeats, *linear.eqns)),
+        outputs=cut.outputs,
+        sources=sources,
+    )
+
+
+def _repeat_late(
+    known: Jaxpr, residuals: Sequence[tuple[Var, Atom]]
+) -> tuple[list[Eqn], list[tuple[Var, Atom]]]:
+    """Keep what a broadcast repeats in place of its result: the linear part repeats it again.
+
+    Takes and returns pairs of the linear part's variable and the value it stands for.
+    """
+    broadcasts = [e for e in known.eqns if e.prim is broadcast_in_dim_p]
+    order = {e.outputs[0]: k for k, e in enumerate(broadcasts)}
+    names: dict[Atom, Atom] = {atom: var for var, atom in residuals}
+    repeats: dict[int, Eqn] = {}
+    kept: list[tuple[Var, Atom]] = []
+    pending = list(residuals)
+    for var, atom in pending:  # grows while it runs
+        k = order.get(atom) if isinstance(atom, Var) else None
+        if k is None:
+            kept.append((var, atom))
             continue
-        residuals.append(var)
-        source = position.get(atom) if isinstance(atom, Var) else None
-        sources.append(source)
-        if source is None:
-            computed.append(atom)
-    known = dce(replace(cut.known, outputs=(*cut.known.outputs[:outs], *computed), consts=0))
-    linear = replace(linear, inputs=(*residuals, *linear.inputs[cut.residuals :]), consts=0)
-    return Split(known, tuple(cut.consts), linear, tuple(cut.outputs), tuple(sources))
+        eqn = broadcasts[k]
+        operand = eqn.inputs[0]
+        if isinstance(operand, Var) and operand not in names:
+            new = names[operand] = Var(operand.aval)
+            pending.append((new, operand))
+        repeats[k] = Eqn(
+            eqn.prim, (names.get(operand, operand),), (var,), eqn.params, eqn.source
+        )
+    return [repeats[k] for k in sorted(repeats)], kept
 
 
 def _used(jaxpr: Jaxpr) -> Iterable[Atom]:
