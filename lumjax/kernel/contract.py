@@ -48,6 +48,9 @@ from lumjax.trace.dim import Dim, Expr
 TILE_WORK = 1 << 20  # multiply-adds per job: tens of microseconds
 FEW_JOBS = 8
 MOST_PARTS = 64
+DEEP = 4096  # a sum this long is split although there are jobs enough: its panels leave the cache
+SHALLOW = 256  # no part is shorter than this: storing it would cost too much
+WIDE = 256  # rows of the right side shorter than this are read in place
 TILED = (dt.float16, dt.bfloat16, dt.float32, dt.float64)
 
 
@@ -150,8 +153,9 @@ def emit_contract(emitter: Emitter, tiling: Tiling) -> None:
     blocks = cut(emitter, tiling, work)
     units = math.prod(emitter.size(a.extent) or 1 for a in blocks.units)
     jobs = -(-units // (emitter.size(blocks.chunk) or 1))
-    parts = min(work // TILE_WORK, MOST_PARTS, extent(emitter, tiling.k[:1]))
-    if jobs < FEW_JOBS and parts > 1:
+    depth = extent(emitter, tiling.k)
+    parts = min(work // TILE_WORK, MOST_PARTS, depth // SHALLOW, extent(emitter, tiling.k[:1]))
+    if parts > 1 and (jobs < FEW_JOBS or depth >= DEEP):
         Tiles(emitter, tiling, blocks, rhs).emit_split(parts)
     else:
         Tiles(emitter, tiling, blocks, rhs).emit()
@@ -200,7 +204,8 @@ def stage_right(emitter: Emitter, tiling: Tiling) -> Panels | None:
     outer = tuple(a for a in tiling.outer if a.name in free_names(tiling.rhs))
     total = extent(emitter, (*outer, tiling.n, *tiling.k)) * held(tiling.term).itemsize
     uses = extent(emitter, [tiling.m, *(a for a in tiling.outer if a not in outer)])
-    large = total > emitter.target.l2 // 2 and uses >= 64
+    wide = extent(emitter, [tiling.n]) >= WIDE
+    large = wide and total > emitter.target.l2 // 2 and uses >= 64
     if plain(tiling.rhs, tiling.k, tiling.n) and not large:
         return None
     panels = dims.ceiling_divide(tiling.n.extent, tiling.cols)

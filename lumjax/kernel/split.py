@@ -40,6 +40,7 @@ from lumjax.trace.dim import Dim
 
 MOST_PARTS = 64
 ENOUGH_JOBS = 8
+COLUMNS = 16  # more columns than this are accumulated in memory, row by row
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,9 +133,17 @@ def _pays(emitter: Emitter, roots: Sequence[Root], split: Split) -> bool:
     if total < 2 * WORK_PER_JOB:
         return len({_kept(t, split) for t in split.across}) > 1
     fewest = min(extent(emitter, _kept(t, split)) for t in split.across)
-    jobs = min(fewest, total // WORK_PER_JOB)
-    columns = any(unit_strides([t.body], a) for t in split.across for a in _kept(t, split))
-    return jobs < ENOUGH_JOBS or (columns and fewest < 64 * ENOUGH_JOBS)
+    return min(fewest, total // WORK_PER_JOB) < ENOUGH_JOBS or _columns(split)
+
+
+def _columns(split: Split) -> bool:
+    """Whether some reduction keeps the axis that its loads walk with stride 1."""
+    return any(axes and _walked_along(t, axes[-1]) for t in split.across if (axes := _kept(t, split)))
+
+
+def _walked_along(term: Reduction, kept: Axis) -> bool:
+    inside = max(unit_strides([term.body], a) for a in term.axes)
+    return unit_strides([term.body], kept) > inside
 
 
 def _crosses(root: Root, split: Split) -> bool:
@@ -158,7 +167,7 @@ def emit_split(emitter: Emitter, roots: Sequence[Root], split: Split) -> None:
     top = Scope(bound={name := emitter.fresh("job")})
     job = dims.symbol(name)
     begin, end = job * chunk, dims.minimum(job * chunk + chunk, rows)
-    if split.within or not all(_crosses(r, split) for r in roots):
+    if split.within or not all(_crosses(r, split) for r in roots) or _wide(emitter, split):
         _walk_rows(emitter, roots, split, parts, top, job, (begin, end))
     else:
         emitter.ranges[split.axes[0].name] = begin, end
@@ -166,6 +175,14 @@ def emit_split(emitter: Emitter, roots: Sequence[Root], split: Split) -> None:
         del emitter.ranges[split.axes[0].name]
     emitter.phase(name, jobs, top)
     combine_parts(emitter, [r for r in roots if _crosses(r, split)], parts, jobs)
+
+
+def _wide(emitter: Emitter, split: Split) -> bool:
+    """Whether whole rows of partial results, in cache, beat a few columns at a time, in registers."""
+    return all(
+        (axes := _kept(t, split)) and _walked_along(t, axes[-1]) and extent(emitter, axes[-1:]) > COLUMNS
+        for t in split.across
+    )
 
 
 def _part(emitter: Emitter, term: Reduction, axes: tuple[Axis, ...], jobs: Dim) -> Part:
@@ -183,9 +200,7 @@ def _reduce_shares(emitter: Emitter, parts: Sequence[Part], top: Scope, job: Dim
         groups.setdefault((part.axes, part.term.axes), []).append(part)
     for (axes, _), together in groups.items():
         terms = [p.term for p in together]
-        bodies = [t.body for t in terms]
-        inner = max(unit_strides(bodies, a) for a in terms[0].axes)
-        outside = axes and unit_strides(bodies, axes[-1]) > inner
+        outside = bool(axes) and all(_walked_along(t, axes[-1]) for t in terms)
         kind = LoopKind.SERIAL if outside else LoopKind.VECTOR
         body = partial(_share, emitter, together, job, kind)
         emitter.nest(axes, top, LoopKind.VECTOR if outside else LoopKind.SERIAL, body)

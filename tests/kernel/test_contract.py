@@ -168,6 +168,7 @@ def test_a_long_sum_is_split():
 @pytest.mark.parametrize("layout", ["NN", "TT"])
 def test_split_sums_are_right(layout, monkeypatch):
     monkeypatch.setattr("lumjax.kernel.contract.TILE_WORK", 16)
+    monkeypatch.setattr("lumjax.kernel.contract.SHALLOW", 2)
     m, n, k = axis("m", 3), axis("n", 5), axis("k", 30)
     x, y = load("x", m, k), load("y", n, k)
     total = reduce(
