@@ -390,7 +390,7 @@ def _through(
     """
     values: dict[str, Dim] = {f"d{k}": c for k, c in enumerate(coords)}
     for s in _all_leaves((*m.coords, m.valid)):
-        if s.name in scalars:
+        if s.name is not None and s.name in scalars:
             low, high = bounds(s)
             value = scalars[s.name]
             value = value if low is None else maximum(value, low)

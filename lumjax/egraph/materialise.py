@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from lumjax.egraph.cost import Machine, extent_of, factors, kernel_time, memory_time, work
-from lumjax.egraph.stores import Check, Layout, over, store_forced
+from lumjax.egraph.stores import Check, Layout, Names, over, store_forced
 from lumjax.kernel.region import volume
 from lumjax.kernel.term import Apply, Axis, Group, Load, Reduction, Root, Term, free_names
 
@@ -21,6 +21,19 @@ _SMALL = 64  # reading one buffer of fewer elements is no reason to share a kern
 Members: TypeAlias = "tuple[Root, ...]"
 
 
+def names(members: Members) -> Names:
+    """The buffers that a group writes."""
+    return tuple(r.buffer.name for r in members)
+
+
+@dataclass(frozen=True, slots=True)
+class _Summary:
+    """The axis sets of a group's roots, and of its reductions' results."""
+
+    roots: frozenset[frozenset[str]]
+    rows: frozenset[frozenset[str]]
+
+
 class Groups:
     """A partition of the roots into groups."""
 
@@ -28,18 +41,20 @@ class Groups:
         self.layout = layout
         self.apart = apart
         self.members: list[Members] = [(r,) for r in layout.roots]
-        self._read: dict[Members, dict[str, int]] = {}
-        self._fits: dict[tuple[Members, Members], bool] = {}
+        self._read: dict[Names, dict[str, int]] = {}
+        self._summaries: dict[Names, _Summary] = {}
+        self._fits: dict[tuple[Names, Names], bool] = {}
 
     def reads(self, members: Members) -> dict[str, int]:
         """The buffers that a group reads, and their sizes in elements."""
-        if members not in self._read:
-            self._read[members] = {
+        key = names(members)
+        if key not in self._read:
+            self._read[key] = {
                 t.buffer.name: volume(t.buffer.shape)
                 for t in self.layout.cluster(members)
                 if isinstance(t, Load)
             }
-        return self._read[members]
+        return self._read[key]
 
     def order(self, groups: Sequence[Members]) -> list[int] | None:
         """The groups so that every buffer is written before it is read; None if they wait for each other."""
@@ -55,9 +70,26 @@ class Groups:
 
     def fits(self, a: Members, b: Members) -> bool:
         """Whether one kernel may compute both groups."""
-        if (a, b) not in self._fits:
-            self._fits[a, b] = self._one_program((*a, *b))
-        return self._fits[a, b]
+        key = (names(a), names(b))
+        if key not in self._fits:
+            self._fits[key] = self._alike(a, b) and self._one_program((*a, *b))
+        return self._fits[key]
+
+    def _summary(self, members: Members) -> _Summary:
+        key = names(members)
+        if key not in self._summaries:
+            found = [t for t in self.layout.cluster(members) if isinstance(t, Reduction)]
+            free = frozenset(
+                frozenset(n for n in free_names(t) if n in self.layout.axes) for t in found
+            )
+            self._summaries[key] = _Summary(frozenset(map(over, members)), free)
+        return self._summaries[key]
+
+    def _alike(self, a: Members, b: Members) -> bool:
+        """A quick test that pairs which fit pass: one row structure, and it is in every root."""
+        x, y = self._summary(a), self._summary(b)
+        rows, roots = x.rows | y.rows, x.roots | y.roots
+        return all(r <= k for r in rows for k in roots) if len(rows) == 1 else not rows
 
     def _one_program(self, roots: Members) -> bool:
         if any(r.buffer.name in self.apart for r in roots):
@@ -92,7 +124,7 @@ class Groups:
             if self.order(rest) is not None:
                 self.members = rest
                 return True
-            self._fits[self.members[a], self.members[b]] = False
+            self._fits[names(self.members[a]), names(self.members[b])] = False
         return False
 
     def _pairs(self) -> list[tuple[int, int]]:
@@ -132,8 +164,21 @@ def arrange(layout: Layout, machine: Machine, apart: frozenset[str] = frozenset(
     if order is None:
         raise AssertionError("stored terms depend on each other in a circle")
     members = tuple(groups.members[k] for k in order)
+    layout, members = _without_unread(layout, members)
     cost = sum(kernel_time(layout.cluster(m), m, layout.axes, machine) for m in members)
     return Planned(layout, members, cost)
+
+
+def _without_unread(
+    layout: Layout, members: tuple[Members, ...]
+) -> tuple[Layout, tuple[Members, ...]]:
+    """Temporaries that only their own group uses need not be stored."""
+    read = {t.buffer.name for m in members for t in layout.cluster(m) if isinstance(t, Load)}
+    unread = {n for n in layout.temporary if n not in read}
+    if not unread:
+        return layout, members
+    kept = tuple(tuple(r for r in m if r.buffer.name not in unread) for m in members)
+    return layout.without(unread), tuple(m for m in kept if m)
 
 
 def materialise(

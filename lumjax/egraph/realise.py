@@ -39,14 +39,17 @@ def realise(planned: Planned, lower: Lower, machine: Machine) -> Realised:
             return done
         k, reject = trouble
         members = done.planned.groups[k]
+        first = members[0].buffer.name
         done.rejects.append(f"{', '.join(r.buffer.name for r in members)}: {reject.why}")
         layout = done.planned.layout.copy()
         if len(members) > 1:
             apart |= {r.buffer.name for r in members}
         elif not _store(layout, members, groups[k], reject.term):
             made[groups[k]] = lower_scalar(groups[k].roots[0])
-            done.fallbacks.append(members[0].buffer.name)
+            done.fallbacks.append(first)
             continue
+        else:
+            apart |= {first}
         done.planned = arrange(layout, machine, apart)
 
 

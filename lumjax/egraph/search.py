@@ -6,7 +6,7 @@ The traced program is always a candidate; another one is taken only if it is pre
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -72,7 +72,7 @@ class _Search:
         self.deadline = time.perf_counter() + budget.seconds
 
     @contextmanager
-    def _timed(self, stage: str) -> Iterator[None]:
+    def _timed(self, stage: str) -> Generator[None, None, None]:
         started = time.perf_counter()
         yield
         self.seconds.append((stage, time.perf_counter() - started))

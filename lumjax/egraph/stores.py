@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from lumjax.egraph.axes import axis_symbol
 from lumjax.egraph.cost import (
@@ -34,6 +35,8 @@ from lumjax.kernel.term import (
 )
 from lumjax.trace.dim import Expr, IndexOp
 
+Names: TypeAlias = "tuple[str, ...]"
+
 _PARALLEL_ROWS = 8  # fewer rows than this over a long reduction run as two kernels
 _LONG_ROW = 1 << 14
 _OPERAND_FLOPS = 8.0  # an elementwise contraction operand dearer than this per element is stored
@@ -48,6 +51,8 @@ class Layout:
     order: Mapping[Term, tuple[Axis, ...]]
     holders: dict[Term, Root] = field(default_factory=dict[Term, Root])
     made: int = 0
+    _loads: dict[str, Load] = field(default_factory=dict[str, Load])
+    _clusters: dict[Names, list[Term]] = field(default_factory=dict["Names", list[Term]])
 
     @staticmethod
     def of(roots: Sequence[Root], order: Mapping[Term, tuple[Axis, ...]]) -> Layout:
@@ -65,6 +70,7 @@ class Layout:
     def add(self, root: Root) -> None:
         """One more root."""
         self.roots.append(root)
+        self._clusters.clear()
         if isinstance(root.term, (Apply, Reduction)):
             self.holders.setdefault(root.term, root)
         self.axes.update((a.name, a) for a in root.axes)
@@ -80,6 +86,17 @@ class Layout:
         root = Root(buffer, axes, term)
         self.add(root)
         return root
+
+    @property
+    def temporary(self) -> list[str]:
+        """The buffers that `store` made."""
+        return [r.buffer.name for r in self.roots if r.buffer.name.startswith("t")]
+
+    def without(self, names: set[str]) -> Layout:
+        """The layout without these temporaries: their terms are recomputed where they are used."""
+        kept = [r for r in self.roots if r.buffer.name not in names]
+        holders = {t: r for t, r in self.holders.items() if r.buffer.name not in names}
+        return Layout(kept, self.axes, self.order, holders, self.made)
 
     def _dims(self, term: Term) -> tuple[Axis, ...]:
         """The order of a temporary's dims: the traced one, else with the axis that loads walk innermost last."""
@@ -97,15 +114,27 @@ class Layout:
 
     def load(self, root: Root) -> Load:
         """The load that reads a stored term at its own axes."""
-        coords = tuple(0 if a.extent == 1 else axis_symbol(a) for a in root.axes)
-        return Load(root.buffer, coords)
+        name = root.buffer.name
+        if name not in self._loads:
+            coords = tuple(0 if a.extent == 1 else axis_symbol(a) for a in root.axes)
+            self._loads[name] = Load(root.buffer, coords)
+        return self._loads[name]
 
-    def cluster(self, roots: Iterable[Root]) -> list[Term]:
-        """What a group of these roots computes: subterms (children first) down to loads and stored terms."""
-        own = list(roots)
-        inside = {r.term for r in own}
+    def cluster(self, roots: Sequence[Root]) -> list[Term]:
+        """What a group of these roots computes: subterms (children first) to loads and stored terms."""
+        key = tuple(r.buffer.name for r in roots)
+        if key not in self._clusters:
+            self._clusters[key] = self._below([r.term for r in roots])
+        return self._clusters[key]
+
+    def cluster_of(self, term: Term) -> list[Term]:
+        """What computing one term takes."""
+        return self._below([term])
+
+    def _below(self, terms: Sequence[Term]) -> list[Term]:
+        inside = set(terms)
         done: dict[Term, None] = {}
-        stack: list[tuple[Term, bool]] = [(r.term, False) for r in reversed(own)]
+        stack: list[tuple[Term, bool]] = [(t, False) for t in reversed(terms)]
         while stack:
             term, ready = stack.pop()
             if term in done:
@@ -118,10 +147,6 @@ class Layout:
                 stack.append((term, True))
                 stack.extend((c, False) for c in children(term))
         return list(done)
-
-    def cluster_of(self, term: Term) -> list[Term]:
-        """What computing one term takes."""
-        return self.cluster([Root(Buffer("", (), term.dtype), (), term)])
 
     def finished(self, roots: Sequence[Root]) -> Group:
         """The group with loads in place of what other groups store."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -115,7 +115,7 @@ class Graph:
         return self.egraph.run_program(*self.egraph.parse_program(program))
 
     @contextmanager
-    def session(self, ops: Operations) -> Iterator[Session]:
+    def session(self, ops: Operations) -> Generator[Session, None, None]:
         """The e-graph with nothing but the rules in it; sessions of one graph do not nest."""
         if self.busy:
             raise RuntimeError("an e-graph serves one session at a time")

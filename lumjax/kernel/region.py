@@ -62,7 +62,8 @@ def estimate(dim: Dim) -> int:
     if isinstance(dim, int):
         return dim
     low, high = bounds(dim)
-    return max(low, 256) if high is None else (low + high + 1) // 2
+    least = low or 1
+    return max(least, 256) if high is None else (least + high + 1) // 2
 
 
 def volume(shape: Sequence[Dim]) -> int:
