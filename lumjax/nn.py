@@ -170,14 +170,78 @@ def squareplus(x: ArrayLike, b: ArrayLike = 4) -> Any:
 
 
 # ---- softmaxes
+#
+# Their derivatives are written out: products with finite weights, where the chain rule through the
+# formulas would give NaN in rows that are all -inf, or drag masks through the backward pass.
 
 
-def _finite_max(x: Any, axis: Any, where: Any) -> Any:
+def _finite_max(x: Any, axis: Any, where: Any = None) -> Any:
     """The maximum, to be subtracted before exponentials; 0 in rows that are all -inf."""
     top = jnp.max(x, axis, keepdims=True, where=where, initial=None if where is None else -np.inf)
-    if config.grad_compat == "jax" and where is None:
-        return stop_gradient(top)
-    return stop_gradient(jnp.where(jnp.isfinite(top), top, 0.0))
+    top = stop_gradient(top)
+    return top if config.grad_compat == "jax" else jnp.where(jnp.isfinite(top), top, 0.0)
+
+
+def _exponentials(x: Any, axis: Any) -> tuple[Any, Any, Any]:
+    """x less its maximum, the exponentials of that, and their sum."""
+    shifted = x - _finite_max(x, axis)
+    terms = jnp.exp(shifted)
+    return shifted, terms, jnp.sum(terms, axis, keepdims=True)
+
+
+def _weights(x: Any, axis: Any) -> Any:
+    """The softmax, but 0 in rows that are all -inf: what derivatives multiply by."""
+    _, terms, total = _exponentials(x, axis)
+    return terms / (total + ops.cast(total == 0, aval_of(total).dtype))
+
+
+def _plain_softmax(x: Any, axis: Any) -> Any:
+    _, terms, total = _exponentials(x, axis)
+    return terms / total
+
+
+def _plain_log_softmax(x: Any, axis: Any) -> Any:
+    shifted, _, total = _exponentials(x, axis)
+    return shifted - jnp.log(total)
+
+
+def _plain_logsumexp(x: Any, axis: Any) -> Any:
+    return jnp.log(_exponentials(x, axis)[2]) + _finite_max(x, axis)
+
+
+_softmax = custom_jvp(_plain_softmax, nondiff_argnums=(1,))
+_log_softmax = custom_jvp(_plain_log_softmax, nondiff_argnums=(1,))
+_logsumexp = custom_jvp(_plain_logsumexp, nondiff_argnums=(1,))
+
+
+@_softmax.defjvp
+def _softmax_jvp(axis: Any, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+    (x,), (t,) = primals, tangents
+    weights = _weights(x, axis)
+    return _softmax(x, axis), weights * (t - jnp.sum(weights * t, axis, keepdims=True))
+
+
+@_log_softmax.defjvp
+def _log_softmax_jvp(axis: Any, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+    (x,), (t,) = primals, tangents
+    weights = _weights(x, axis)
+    some = ops.cast(jnp.max(x, axis, keepdims=True) > -np.inf, aval_of(t).dtype)
+    return _log_softmax(x, axis), t * some - jnp.sum(weights * t, axis, keepdims=True)
+
+
+@_logsumexp.defjvp
+def _logsumexp_jvp(axis: Any, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+    (x,), (t,) = primals, tangents
+    return _logsumexp(x, axis), jnp.sum(_weights(x, axis) * t, axis, keepdims=True)
+
+
+def _along(axis: Any, x: Any) -> tuple[int, ...]:
+    """Axes as a tuple of non-negative positions: hashable, as a static argument must be."""
+    rank = aval_of(x).ndim
+    if axis is None:
+        return tuple(range(rank))
+    given = (axis,) if isinstance(axis, (int, np.integer)) else tuple(axis)
+    return ops.canonical_axes("softmax", given, rank)
 
 
 def logsumexp(
@@ -194,24 +258,23 @@ def logsumexp(
     Array(1.3862944, dtype=float32)
     """
     value = _float(a)
-    weights = None if b is None else jnp.asarray(b)
-    if weights is not None:
-        value = jnp.where(weights != 0, value, -jnp.inf)
-    top = _finite_max(value, axis, where)
-    terms = jnp.exp(value - top)
-    if weights is not None:
-        terms = terms * weights
-    total = jnp.sum(terms, axis, keepdims=True, where=where)
-    sign = jnp.sign(total)
-    size = jnp.abs(total) if return_sign else total
-    if config.grad_compat == "jax":
-        out = jnp.log(size) + top
+    if where is not None:
+        value = jnp.where(where, value, -jnp.inf)
+    axes = _along(axis, value)
+    sign = None
+    if b is None and not return_sign:
+        plain = config.grad_compat == "jax"
+        out = (_plain_logsumexp if plain else _logsumexp)(value, axes)
     else:
-        empty = size == 0
-        out = jnp.where(empty, -jnp.inf, jnp.log(jnp.where(empty, 1.0, size)) + top)
+        weights = jnp.ones_like(value) if b is None else jnp.asarray(b)
+        value = jnp.where(weights != 0, value, -jnp.inf)
+        top = _finite_max(value, axes)
+        total = jnp.sum(jnp.exp(value - top) * weights, axes, keepdims=True)
+        sign = jnp.sign(total)
+        out = jnp.log(jnp.abs(total) if return_sign else total) + top
     if not keepdims:
-        axes = tuple(range(aval_of(value).ndim)) if axis is None else axis
-        out, sign = jnp.squeeze(out, axes), jnp.squeeze(sign, axes)
+        out = jnp.squeeze(out, axes)
+        sign = None if sign is None else jnp.squeeze(sign, axes)
     return (out, sign) if return_sign else out
 
 
@@ -225,14 +288,8 @@ def softmax(x: ArrayLike, axis: Any = -1, where: Any = None, initial: Any = None
     value = _float(x)
     if where is not None:
         value = jnp.where(where, value, -jnp.inf)
-    top = _finite_max(value, axis, None)
-    terms = jnp.exp(value - top)
-    total = jnp.sum(terms, axis, keepdims=True)
-    if config.grad_compat == "jax":
-        return terms / total
-    empty = total == 0
-    out = terms / jnp.where(empty, 1.0, total)
-    out = jnp.where(empty, jnp.nan, out)
+    plain = config.grad_compat == "jax"
+    out = (_plain_softmax if plain else _softmax)(value, _along(axis, value))
     return out if where is None else jnp.where(where, out, 0.0)
 
 
@@ -242,13 +299,8 @@ def log_softmax(x: ArrayLike, axis: Any = -1, where: Any = None, initial: Any = 
     value = _float(x)
     if where is not None:
         value = jnp.where(where, value, -jnp.inf)
-    shifted = value - _finite_max(value, axis, None)
-    total = jnp.sum(jnp.exp(shifted), axis, keepdims=True)
-    if config.grad_compat == "jax":
-        return shifted - jnp.log(total)
-    empty = total == 0
-    out = shifted - jnp.log(jnp.where(empty, 1.0, total))
-    out = jnp.where(empty, jnp.nan, out)
+    plain = config.grad_compat == "jax"
+    out = (_plain_log_softmax if plain else _log_softmax)(value, _along(axis, value))
     return out if where is None else jnp.where(where, out, -jnp.inf)
 
 
