@@ -6,8 +6,9 @@ order the `select` that does this is itself masked. A mask is computed when it i
 product with a residual that may not be finite.
 
 How a mask passes an operation follows from the operation's form: `Map` keeps it; `Move`, sums and
-`Gather` transpose it (counted as integers, then != 0); `Contract` takes `any` over the axes that
-the operand lacks; other forms lose it, and with it only the protection.
+`Gather` transpose it (counted as integers, then != 0), and so do cumulative sums and scatters;
+`Contract` takes `any` over the axes that the operand lacks; others lose it, and with it only the
+protection.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ import numpy as np
 from lumjax import dtype as dt
 from lumjax.grad.forward import zeros
 from lumjax.ops.compare import and_, ne, not_, or_
+from lumjax.ops.cumulative import cumsum_p
 from lumjax.ops.elementwise import cast, select
+from lumjax.ops.index import scatter_add_p, scatter_p
 from lumjax.ops.layout import broadcast_in_dim, transpose
 from lumjax.ops.reduce import reduce_or
 from lumjax.trace.array import Array
@@ -28,6 +31,9 @@ from lumjax.trace.aval import ShapedArray
 from lumjax.trace.core import Eqn, Linear, Value, aval_of
 from lumjax.trace.form import Barrier, Contract, Form, Gather, Map, Move, Reduce, ReduceOp
 from lumjax.trace.view import IndexMap, coordinate
+
+# Opaque to the compiler, but sums and moves all the same.
+_ADDITIVE = frozenset({cumsum_p, scatter_p, scatter_add_p})
 
 
 class Mask:
@@ -140,18 +146,19 @@ def _flow(
 
     def move() -> Sequence[Value | None]:
         live = mask.get()
-        match _form(eqn) if live is not None else None:
-            case Map() | Barrier():
-                return [live] * len(inputs)
-            case Move() | Reduce(op=ReduceOp.SUM) | Gather():
-                counting = [
-                    Linear(x.aval.with_dtype(dt.int32)) if isinstance(x, Linear) else x
-                    for x in inputs
-                ]
-                counts = rule([cast(live, dt.int32)], counting, **eqn.params)
-                return [None if n is None else ne(n, zeros(aval_of(n))) for n in counts]
-            case _:
-                return [None] * len(inputs)
+        if live is None:
+            return [None] * len(inputs)
+        form = _form(eqn)
+        if isinstance(form, (Map, Barrier)):
+            return [live] * len(inputs)
+        adds = isinstance(form, Reduce) and form.op is ReduceOp.SUM
+        if not (adds or isinstance(form, (Move, Gather)) or eqn.prim in _ADDITIVE):
+            return [None] * len(inputs)
+        counting = [
+            Linear(x.aval.with_dtype(dt.int32)) if isinstance(x, Linear) else x for x in inputs
+        ]
+        counts = rule([cast(live, dt.int32)], counting, **eqn.params)
+        return [None if n is None else ne(n, zeros(aval_of(n))) for n in counts]
 
     def make(k: int) -> Callable[[], Value | None]:
         def get() -> Value | None:

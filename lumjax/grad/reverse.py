@@ -43,6 +43,7 @@ from lumjax.grad.forward import (
     zeros,
 )
 from lumjax.grad.mask import Mask, either, masked_transpose, select_masks
+from lumjax.ops.barrier import barrier_p
 from lumjax.ops.elementwise import add, asvalue, cast, select_p
 from lumjax.trace.array import Array
 from lumjax.trace.aval import ShapedArray
@@ -293,6 +294,7 @@ class _Cotangents:
             found, out_masks = masked_transpose(eqn, rule, cts, inputs, masks[0])
         else:
             found = rule(cts, inputs, **eqn.params)
+            out_masks = masks if prim is barrier_p else out_masks
         for atom, value, mask in zip(eqn.inputs, found, out_masks, strict=True):
             self.add(atom, value, mask)
 
