@@ -119,7 +119,13 @@ def _cut_body(jaxpr: Jaxpr, linear: Flags, consts: int, carry: int) -> CutBody:
     return CutBody(
         known=dce(replace(known, outputs=(*known.outputs[: part.known_outs], *stacks))),
         consts=part.consts,
-        invariant=dce(replace(known, inputs=known.inputs[:fixed_count], outputs=tuple(invariants))),
+        invariant=dce(
+            Jaxpr(
+                known.inputs[:fixed_count],
+                tuple(e for e in known.eqns if unchanging.issuperset(e.outputs) and e.outputs),
+                tuple(invariants),
+            )
+        ),
         linear=replace(
             part.linear, inputs=(*fixed_vars, *inputs[:edge], *stacked_vars, *inputs[edge:])
         ),

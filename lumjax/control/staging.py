@@ -345,9 +345,7 @@ def _repeat_late(
         if isinstance(operand, Var) and operand not in names:
             new = names[operand] = Var(operand.aval)
             pending.append((new, operand))
-        repeats[k] = Eqn(
-            eqn.prim, (names.get(operand, operand),), (var,), eqn.params, eqn.source
-        )
+        repeats[k] = Eqn(eqn.prim, (names.get(operand, operand),), (var,), eqn.params, eqn.source)
     return [repeats[k] for k in sorted(repeats)], kept
 
 

@@ -24,7 +24,9 @@ def scan_rnn(w):
 
 def scan_reverse(w):
     def f(x):
-        last, ys = w.scan(lambda c, row: (c * w.sin(row), c + row), x, w.stack([x, x * x]), reverse=True)
+        last, ys = w.scan(
+            lambda c, row: (c * w.sin(row), c + row), x, w.stack([x, x * x]), reverse=True
+        )
         return last * w.at(ys, 0)
 
     return f
@@ -210,7 +212,9 @@ def custom_reverse(w):
         lambda a, b: (w.sin(a) * b, (a, b)),
         lambda res, ct: (ct * w.cos(res[0]) * res[1] * 2.0, ct * w.sin(res[0])),
     )
-    return lambda x: g(x, w.array(POINT)) * w.scan(lambda c, row: (g(c, row), None), x, w.array(ROWS))[0]
+    return lambda x: (
+        g(x, w.array(POINT)) * w.scan(lambda c, row: (g(c, row), None), x, w.array(ROWS))[0]
+    )
 
 
 def while_counts(w):
@@ -245,7 +249,9 @@ def fori_traced(w):
 def while_in_scan(w):
     def f(x):
         def body(c, row):
-            return w.while_loop(lambda d: w.sum(d * d) > 1.0, lambda d: d * 0.5 * w.cos(x), c) + row, None
+            return w.while_loop(
+                lambda d: w.sum(d * d) > 1.0, lambda d: d * 0.5 * w.cos(x), c
+            ) + row, None
 
         return w.scan(body, x, w.array(ROWS))[0]
 

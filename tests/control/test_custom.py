@@ -227,7 +227,10 @@ def test_integer_arguments_have_float0_tangents():
 
     for wrap in (lambda f: f, jit):
         assert float(grad(wrap(lambda x: f(x, 3)[0]))(2.0)) == 3.0
-        close(vmap(grad(wrap(lambda x, n: f(x, n)[0])))(X, np.array([1, 2, 3])), np.array([1.0, 2, 3], np.float32))
+        close(
+            vmap(grad(wrap(lambda x, n: f(x, n)[0])))(X, np.array([1, 2, 3])),
+            np.array([1.0, 2, 3], np.float32),
+        )
     assert set(seen) == {dt.float0}
 
 

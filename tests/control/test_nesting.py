@@ -45,26 +45,40 @@ REVERSE = {
     "grad vmap": lambda w, f: w.grad(loss(w, w.vmap(f)))(w.array(LANES)),
     "jit grad vmap jit": lambda w, f: w.jit(w.grad(loss(w, w.vmap(w.jit(f)))))(w.array(LANES)),
     "grad grad": lambda w, f: w.grad(along(w, w.grad(loss(w, f))))(w.array(POINT)),
-    "vmap grad jit grad": lambda w, f: w.vmap(w.grad(along(w, w.jit(w.grad(loss(w, f))))))(w.array(LANES)),
+    "vmap grad jit grad": lambda w, f: w.vmap(w.grad(along(w, w.jit(w.grad(loss(w, f))))))(
+        w.array(LANES)
+    ),
 }
 MIXED = {
     "jvp grad": lambda w, f: w.jvp(w.grad(loss(w, f)), (w.array(POINT),), (w.array(DIRECTION),))[1],
-    "grad jvp": lambda w, f: w.grad(lambda x: w.jvp(loss(w, f), (x,), (w.array(DIRECTION),))[1])(w.array(POINT)),
+    "grad jvp": lambda w, f: w.grad(lambda x: w.jvp(loss(w, f), (x,), (w.array(DIRECTION),))[1])(
+        w.array(POINT)
+    ),
 }
 THIRD = {
-    "grad grad grad": lambda w, f: w.grad(along(w, w.grad(along(w, w.grad(loss(w, f))))))(w.array(POINT)),
+    "grad grad grad": lambda w, f: w.grad(along(w, w.grad(along(w, w.grad(loss(w, f))))))(
+        w.array(POINT)
+    ),
     "jit vmap grad grad jit grad": lambda w, f: w.jit(
         w.vmap(w.grad(along(w, w.grad(along(w, w.jit(w.grad(loss(w, f))))))))
     )(w.array(LANES)),
 }
 CASES = [
-    *[(p, k, t) for p in BOTH_MODES for k, t in {**VALUE, **FORWARD, **REVERSE, **MIXED, **THIRD}.items()],
+    *[
+        (p, k, t)
+        for p in BOTH_MODES
+        for k, t in {**VALUE, **FORWARD, **REVERSE, **MIXED, **THIRD}.items()
+    ],
     *[(p, k, t) for p in FORWARD_ONLY for k, t in {**VALUE, **FORWARD}.items()],
 ]
 AGAINST_JAX = [
     *[(p, k) for p in BOTH_MODES for k in ("value", "vmap grad")],
     *[(p, k) for p in FORWARD_ONLY for k in ("value", "vmap jvp")],
-    *[(p, k) for p in REVERSE_ONLY for k in ("value", "grad", "vmap grad", "grad vmap", "jit grad vmap jit")],
+    *[
+        (p, k)
+        for p in REVERSE_ONLY
+        for k in ("value", "grad", "vmap grad", "grad vmap", "jit grad vmap jit")
+    ],
 ]
 
 
@@ -74,12 +88,16 @@ def x64():
         yield
 
 
-@pytest.mark.parametrize(("program", "name", "transform"), CASES, ids=lambda x: getattr(x, "__name__", str(x)))
+@pytest.mark.parametrize(
+    ("program", "name", "transform"), CASES, ids=lambda x: getattr(x, "__name__", str(x))
+)
 def test_agrees_with_python_loops(program, name, transform):
     close(transform(real, program(real)), transform(plain, program(plain)))
 
 
-@pytest.mark.parametrize(("program", "name"), AGAINST_JAX, ids=lambda x: getattr(x, "__name__", str(x)))
+@pytest.mark.parametrize(
+    ("program", "name"), AGAINST_JAX, ids=lambda x: getattr(x, "__name__", str(x))
+)
 def test_agrees_with_jax(program, name):
     jax = pytest.importorskip("jax")
     transform = {**VALUE, **FORWARD, **REVERSE}[name]
