@@ -90,6 +90,15 @@ class _Pull:
 _Job: TypeAlias = Generator[_Pull, Term, Term]
 
 
+@dataclass(frozen=True, slots=True)
+class _Cone:
+    """What recomputing a value takes: nodes, flops per element, and whether the value is a reduction."""
+
+    nodes: int
+    flops: float
+    reduces: bool
+
+
 class _NeedsStore(Exception):
     """The value must be stored; encoding starts again."""
 
@@ -128,16 +137,18 @@ class _Encoder:
         self.layout: dict[Term, tuple[Axis, ...]] = {}
         self.cones = self._cones()
 
-    def _cones(self) -> dict[Var, tuple[int, float, bool]]:
-        """(nodes, flops, whether a reduction is in it) of every value's cone down to loads."""
-        cones: dict[Var, tuple[int, float, bool]] = {}
+    def _cones(self) -> dict[Var, _Cone]:
+        """Every value's cone, down to loads and (below the value itself) reductions."""
+        cones: dict[Var, _Cone] = {}
         for eqn, form in zip(self.region.eqns, self.region.forms, strict=True):
-            nodes, flops, heavy = 1, 0.0, isinstance(form, (Reduce, Contract))
+            nodes, flops = 1, form.op.flops if isinstance(form, Map) else 0.0
             for v in dict.fromkeys(a for a in eqn.inputs if isinstance(a, Var)):
-                below = cones.get(v, (1, 0.0, False)) if v not in self.loaded else (1, 0.0, False)
-                nodes, flops, heavy = nodes + below[0], flops + below[1], heavy or below[2]
-            flops += form.op.flops if isinstance(form, Map) else 0.0
-            cones[eqn.outputs[0]] = (nodes, flops, heavy)
+                below = cones.get(v)
+                if below is not None and v not in self.loaded and not below.reduces:
+                    nodes, flops = nodes + below.nodes, flops + below.flops
+                else:
+                    nodes += 1
+            cones[eqn.outputs[0]] = _Cone(nodes, flops, isinstance(form, (Reduce, Contract)))
         return cones
 
     def run(self) -> Encoded:
@@ -224,14 +235,16 @@ class _Encoder:
 
     def _judge(self, v: Var, request: _Pull) -> None:
         """Raise _NeedsStore where loading `v` is better than recomputing it at these coordinates."""
-        nodes, flops, heavy = self.cones[v]
-        elsewhere = heavy and _differ(self.asked.setdefault(v, request.coords), request.coords)
+        cone = self.cones[v]
+        first = self.asked.setdefault(v, request.coords) if cone.reduces else request.coords
+        elsewhere = _differ(first, request.coords)
         if not elsewhere and not _differ(self._own_coords(v), request.coords):
             return
         read = volume([256 if s.hi is None else s.hi + 1 for s in _all_leaves(request.coords)])
         gathers = any(n in self.bindings for n in symbols(*request.coords))
         repeated = gathers or read > 1.5 * volume(v.aval.shape)
-        if nodes > PUSHED or elsewhere or (repeated and (heavy or flops > _CHEAP)):
+        dear = cone.reduces or cone.flops > _CHEAP
+        if cone.nodes > PUSHED or elsewhere or (repeated and dear):
             raise _NeedsStore(v)
 
     def _load(self, buffer: Buffer, coords: tuple[Dim, ...], valid: Dim) -> Load:
