@@ -58,6 +58,7 @@ from lumjax.trace.core import (
     Trace,
     Value,
     Var,
+    attribute,
     aval_of,
     current,
     eval_jaxpr,
@@ -209,14 +210,19 @@ def backward(
             linear.add(var)
         else:
             env[var] = x
-    equations = _evaluate_known(jaxpr, env, linear)
-    store = _Cotangents(linear)
-    for atom, ct in zip(jaxpr.outputs, cts, strict=True):
-        if ct is not None:
-            store.add(atom, ct.value, ct.mask)
     masking = config.grad_compat != "jax"
-    for eqn in reversed(equations):
-        store.propagate(eqn, env, masking)
+    before = attribute(None)  # what is computed here comes from the lines of the equations
+    try:
+        equations = _evaluate_known(jaxpr, env, linear)
+        store = _Cotangents(linear)
+        for atom, ct in zip(jaxpr.outputs, cts, strict=True):
+            if ct is not None:
+                store.add(atom, ct.value, ct.mask)
+        for eqn in reversed(equations):
+            attribute(eqn.source)
+            store.propagate(eqn, env, masking)
+    finally:
+        attribute(before)
     return [store.pop(v) for v in jaxpr.inputs]
 
 
@@ -231,6 +237,7 @@ def _evaluate_known(jaxpr: Jaxpr, env: dict[Var, Value], linear: set[Any]) -> li
     rest: list[Eqn] = []
     for eqn in jaxpr.eqns:
         if linear.isdisjoint(eqn.inputs):
+            attribute(eqn.source)
             outs = eqn.prim.bind(*[_read(a, env) for a in eqn.inputs], **eqn.params)
             env.update(zip(eqn.outputs, outs, strict=True))
         else:

@@ -274,6 +274,12 @@ def current_source() -> Source | None:
     return _stack.source or user_source()
 
 
+def attribute(source: Source | None) -> Source | None:
+    """Say which line operations come from, from now on; returns what was said before."""
+    before, _stack.source = _stack.source, source
+    return before
+
+
 def active_traces() -> Sequence[Trace]:
     """The stack of this thread, outermost first (for axis names and leak checks)."""
     return _stack.traces

@@ -174,6 +174,15 @@ def test_staged():
     assert number(inside(3.0)) == 6.0
 
 
+def test_backward_equations_come_from_the_forward_lines():
+    def f(x):
+        return mul(sin(x), x)
+
+    staged = stage(lambda x: [grad(f)(x)], [aval_of(np.float32(1.0))])
+    line = f.__code__.co_firstlineno + 1
+    assert {e.source.line for e in staged.jaxpr.eqns} == {line}
+
+
 def test_holomorphic():
     f = lambda z: mul(mul(z, z), np.complex64(1j))
     g = grad(f, holomorphic=True)(np.complex64(1 + 2j))
