@@ -1,4 +1,4 @@
-"""jacfwd, jacrev, hessian: trees, dtypes, aux, errors (values are compared with JAX in test_oracle)."""
+"""jacfwd, jacrev, hessian: trees, dtypes, aux, errors. (Values: test_oracle.)"""
 
 import numpy as np
 import pytest
@@ -7,8 +7,8 @@ from lumjax import dtype as dt
 from lumjax.config import config
 from lumjax.errors import ArgumentTypeError, ArgumentValueError, GradientError
 from lumjax.grad.jacobian import hessian, jacfwd, jacrev
-from lumjax.ops.parts import real
 from lumjax.ops.elementwise import add, cast, mul, sin
+from lumjax.ops.parts import real
 from lumjax.trace.core import active_traces, aval_of
 from lumjax.trace.stage import stage
 from tests.grad.words import ops as n
@@ -122,7 +122,9 @@ def test_bad_input(jacobian):
         jacobian(sin, "x")
     with pytest.raises(ArgumentValueError, match=f"{name}: requires a positional argument"):
         jacobian(sin, 1)(X)
-    with pytest.raises(GradientError, match=rf"{name}: requires real floating inputs; got i32\[3\]"):
+    with pytest.raises(
+        GradientError, match=rf"{name}: requires real floating inputs; got i32\[3\]"
+    ):
         jacobian(sin)(np.arange(3))
     with pytest.raises(GradientError, match=f"{name}: requires real floating outputs; got bool"):
         jacobian(lambda x: n.greater(x, 0.0))(X)

@@ -1,4 +1,4 @@
-"""The table of edge gradients, row by row: first order in both modes, second order, and what JAX gives."""
+"""The table of edge gradients, row by row: first and second order, and what JAX gives."""
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ ZERO, ZEROS = np.float32(0.0), at(0, 0, 0)
 CONSTANT = at(2, 2, 2)
 VOID = at(-INF, -INF)
 
-# name, function of one array to a scalar, point, first derivative, second derivative, JAX's first derivative
+# name, scalar function of one array, point, first and second derivative, JAX's first derivative
 TABLE = [
     ("abs", jnp.abs, ZERO, 1.0, 0.0, 1.0),
     ("maximum(x, 0)", lambda x: jnp.maximum(x, 0.0), ZERO, 0.5, 0.0, 0.5),
@@ -39,7 +39,10 @@ TABLE = [
     ("var of a constant", jnp.var, CONSTANT, [0, 0, 0], 2 / 3 * np.eye(3) - 2 / 9, [0, 0, 0]),
     ("where(x<1, x, sqrt x)", lambda x: jnp.where(x < 1, x, jnp.sqrt(x)), ZERO, 1.0, 0.0, NAN),
     ("where(x>0, log x, 0)", lambda x: jnp.where(x > 0, jnp.log(x), 0.0), ZERO, 0.0, 0.0, NAN),
-    ("where(x>0, sin x/x, 1)", lambda x: jnp.where(x > 0, jnp.sin(x) / x, 1.0), ZERO, 0.0, 0.0, NAN),
+    (
+        "where(x>0, sin x/x, 1)", lambda x: jnp.where(x > 0, jnp.sin(x) / x, 1.0),
+        ZERO, 0.0, 0.0, NAN,
+    ),
     (
         "where(x>-5, sin x, 0)^2 / 2",
         lambda x: 0.5 * jnp.where(x > -5, jnp.sin(x), 0.0) ** 2,
@@ -49,8 +52,14 @@ TABLE = [
     ("softmax of all -inf", lambda x: nn.softmax(x)[0], VOID, [0, 0], None, [NAN] * 2),
     ("x / max(x, 0)", lambda x: x / jnp.maximum(x, 0.0), ZERO, NAN, NAN, NAN),
     ("arctan2(0, 0)", lambda x: jnp.arctan2(x, x), ZERO, NAN, NAN, NAN),
-    ("prod with a zero", jnp.prod, at(0, 2, 3), [6, 0, 0], [[0, 3, 2], [3, 0, 0], [2, 0, 0]], [6, 0, 0]),
-    ("prod with two zeros", jnp.prod, at(0, 0, 3), [0, 0, 0], [[0, 3, 0], [3, 0, 0], [0, 0, 0]], [0, 0, 0]),
+    (
+        "prod with a zero", jnp.prod,
+        at(0, 2, 3), [6, 0, 0], [[0, 3, 2], [3, 0, 0], [2, 0, 0]], [6, 0, 0],
+    ),
+    (
+        "prod with two zeros", jnp.prod,
+        at(0, 0, 3), [0, 0, 0], [[0, 3, 0], [3, 0, 0], [0, 0, 0]], [0, 0, 0],
+    ),
     (
         "cumprod with a zero",
         lambda x: jnp.sum(jnp.cumprod(x)),
@@ -88,7 +97,9 @@ def test_forward_mode_along_the_diagonal(row):
 
 
 @pytest.mark.parametrize(
-    "row", [row for row in TABLE if row[4] is not None], ids=[r[0] for r in TABLE if r[4] is not None]
+    "row",
+    [row for row in TABLE if row[4] is not None],
+    ids=[r[0] for r in TABLE if r[4] is not None],
 )
 def test_second_order(row):
     _, f, x, _, second, _ = row
@@ -98,7 +109,9 @@ def test_second_order(row):
 
 
 @pytest.mark.parametrize(
-    "row", [row for row in TABLE if row[5] is not None], ids=[r[0] for r in TABLE if r[5] is not None]
+    "row",
+    [row for row in TABLE if row[5] is not None],
+    ids=[r[0] for r in TABLE if r[5] is not None],
 )
 def test_grad_compat_restores_jax(row):
     _, f, x, _, _, jax_first = row

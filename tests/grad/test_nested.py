@@ -68,7 +68,7 @@ def test_jvp_hoists_arrays_that_rules_create():
         form=None,
         jvp=lambda ps, ts: (prim.bind(*ps), (mul(ts[0], TABLE),)),
     )
-    jaxpr = staged(lambda x: prim.bind(x), F32)
+    jaxpr = staged(prim.bind, F32)
     derived = jvp_jaxpr(jaxpr, (True,))
     assert len(derived.consts) == 1
     outs = data(eval_jaxpr(derived.jaxpr, [*derived.consts, X, ONES]))
@@ -254,10 +254,10 @@ def test_programs_that_closed_over_a_tracer_are_not_remembered():
             form=None,
             transpose=lambda cts, inputs: (mul(cts[0], c),),
         )
-        jaxpr = stage(lambda t: prim.bind(t), [ShapedArray((), dt.float32)]).jaxpr
+        jaxpr = stage(prim.bind, [ShapedArray((), dt.float32)]).jaxpr
         kept.append(jaxpr)
         (ct,) = transpose_call(
-            lambda j, args: eval_jaxpr(j, args),
+            eval_jaxpr,
             jaxpr,
             [Linear(jaxpr.inputs[0].aval)],
             [Cotangent(np.float32(2.0))],

@@ -143,9 +143,7 @@ def mixtures(n, f, grad, jvp, vjp, vmap, hessian):
 def test_mixed_with_vmap(pair):
     f, g = pair
     ours = mixtures(ops, f, grad, jvp, vjp, vmap, hessian)
-    theirs = jax.jit(
-        lambda: mixtures(jnp, g, jax.grad, jax.jvp, jax.vjp, jax.vmap, jax.hessian)
-    )()
+    theirs = jax.jit(lambda: mixtures(jnp, g, jax.grad, jax.jvp, jax.vjp, jax.vmap, jax.hessian))()
     for a, b in zip(ours, theirs, strict=True):
         agree(a, b)
 

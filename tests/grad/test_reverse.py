@@ -19,8 +19,8 @@ from lumjax.errors import (
 from lumjax.grad.forward import jvp
 from lumjax.grad.linear import vjp
 from lumjax.grad.reverse import grad, value_and_grad
-from lumjax.ops.parts import imag, real
 from lumjax.ops.elementwise import add, cast, mul, sin, sin_p
+from lumjax.ops.parts import imag, real
 from lumjax.trace.array import Array
 from lumjax.trace.batch import vmap
 from lumjax.trace.core import EvalTrace, Primitive, active_traces, aval_of, current
@@ -218,7 +218,11 @@ def test_names():
         (lambda: grad(sin, (0, "x")), ArgumentTypeError, "argnums"),
         (lambda: grad(sin, 2)(1.0), ArgumentValueError, "argument number 2.*got 1 positional"),
         (lambda: grad(sin, -2)(1.0), ArgumentValueError, "number -2"),
-        (lambda: grad(sin)(3), GradientError, r"floating or complex inputs; got i32\[\].*allow_int"),
+        (
+            lambda: grad(sin)(3),
+            GradientError,
+            r"floating or complex inputs; got i32\[\].*allow_int",
+        ),
         (lambda: grad(sin)(np.ones(3, np.float32)), GradientError, r"scalar output.*f32\[3\]"),
         (lambda: grad(lambda x: (x, x))(1.0), GradientError, "scalar output.*structure"),
         (lambda: grad(lambda x: [x])(1.0), GradientError, "scalar output.*structure"),

@@ -1,9 +1,18 @@
-"""numpy's names over lumjax's operations, so that one test function runs on lumjax and on jax.numpy alike."""
+"""numpy's names over lumjax's operations: one test function runs on these and on jax.numpy."""
 
 from types import SimpleNamespace
 
-from lumjax.ops import arithmetic, compare, contract, cumulative, elementwise, layout, reduce
-from lumjax.ops import transcendental, view
+from lumjax.ops import (
+    arithmetic,
+    compare,
+    contract,
+    cumulative,
+    elementwise,
+    layout,
+    reduce,
+    transcendental,
+    view,
+)
 from lumjax.trace.core import aval_of
 
 
@@ -39,13 +48,17 @@ ops = SimpleNamespace(
     greater_equal=compare.ge,
     logical_and=compare.and_,
     sum=_reduction(layout.reduce_sum),
-    max=_reduction(lambda x, axes: reduce.reduce_max(x, range(aval_of(x).ndim) if axes is None else axes)),
-    prod=_reduction(lambda x, axes: reduce.reduce_prod(x, range(aval_of(x).ndim) if axes is None else axes)),
+    max=_reduction(
+        lambda x, axes: reduce.reduce_max(x, range(aval_of(x).ndim) if axes is None else axes)
+    ),
+    prod=_reduction(
+        lambda x, axes: reduce.reduce_prod(x, range(aval_of(x).ndim) if axes is None else axes)
+    ),
     cumsum=lambda x: cumulative.cumsum(x, 0),
     cumprod=lambda x: cumulative.cumprod(x, 0),
     dot=contract.dot,
     reshape=layout.reshape,
-    transpose=lambda x, axes: layout.transpose(x, axes),
+    transpose=layout.transpose,
     flip=lambda x, axis: layout.rev(x, (axis,)),
     concatenate=lambda xs: view.concatenate(xs, 0),
     take=lambda x, k: layout.squeeze(view.slice(x, (k,), (k + 1,)), (0,)),

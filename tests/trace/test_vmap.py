@@ -70,7 +70,7 @@ def test_shared_arguments():
 
 
 def test_scalars_numbers_and_integers():
-    out = vmap(lambda x, c: n.multiply(x, c), in_axes=(0, None))(np.arange(4), 3)
+    out = vmap(n.multiply, in_axes=(0, None))(np.arange(4), 3)
     assert value(out).tolist() == [0, 3, 6, 9]
     assert value(out).dtype == np.int32
 
@@ -106,7 +106,7 @@ def test_an_output_without_the_axis_is_repeated_or_kept():
 
 
 def test_axis_size_alone():
-    out = vmap(lambda x: n.sin(x), in_axes=None, axis_size=4)(rand(2))
+    out = vmap(n.sin, in_axes=None, axis_size=4)(rand(2))
     assert value(out).shape == (4, 2)
     assert value(vmap(lambda: 1.0, axis_size=2)()).tolist() == [1.0, 1.0]
 
