@@ -366,6 +366,8 @@ class _Run:
         keep = [k for k in range(self.rank) if shape[k] != 1 and k not in reduced]
         operands: list[Any] = []
         for v in (x, y):
+            # both sides get the reduced axes, lest a sum is taken out of the product (0 * inf)
+            v = np.broadcast_to(v, [shape[k] if k in reduced else v.shape[k] for k in range(self.rank)])
             used = [k for k in range(self.rank) if v.shape[k] != 1]
             operands += [v.reshape([v.shape[k] for k in used]), used]
         with np.errstate(all="ignore"):

@@ -12,13 +12,13 @@ from lumjax.cpu.objects import host_target
 from lumjax.cpu.runtime import Program, Step, compile_kernels
 from lumjax.kernel.bounds import prove_bounds
 from lumjax.kernel.emit import CAST
+from lumjax.kernel.emulate import emulate
 from lumjax.kernel.evaluate import evaluate_group
 from lumjax.kernel.lower import Reject, lower
 from lumjax.kernel.term import Apply, Axis, Buffer, Group, Index, Lit, Load, Reduction, Root
 from lumjax.target import Backend, Target
 from lumjax.trace import dim as dims
 from lumjax.trace.form import ReduceOp, ScalarOp
-from tests.kernel.interpret import interpret
 
 f32 = dt.float32
 SUM, MAX = ReduceOp.SUM, ReduceOp.MAX
@@ -114,7 +114,7 @@ def random(rng, shape, dtype):
 def run(kernel, buffers, **overrides):
     """Interpret the kernel at its traced sizes (or the overridden ones); returns the outputs by name."""
     sizes = dict(zip(kernel.sizes, kernel.extents, strict=True)) | overrides
-    interpret(kernel, buffers, sizes)
+    emulate(kernel, buffers, sizes)
     return {b.name: buffers[b.name] for b in kernel.outputs}
 
 
@@ -136,10 +136,12 @@ def check(g, kernel=None, tolerance=1e-5, chunks=None, seed=0, **given):
     values = dict(zip(kernel.sizes, kernel.extents, strict=True))
     assert prove_bounds(kernel, values) == ()
     overrides = {} if chunks is None else {n: chunks for n in kernel.sizes if n[0] == "c"}
-    for execute in (interpret, native(kernel)):
+    for execute in (emulate, native(kernel)):
         for r in g.roots:
             buffers[r.buffer.name].reshape(-1).view(np.uint8)[...] = 1
-        spare = {b.name: np.empty(elements(b, values | overrides), b.dtype) for b in kernel.workspace}
+        spare = {
+            b.name: np.empty(elements(b, values | overrides), b.dtype) for b in kernel.workspace
+        }
         execute(kernel, buffers | spare, values | overrides)
         for name, w in want.items():
             got = buffers[name].astype(w.dtype)

@@ -180,7 +180,7 @@ def test_split_sums_are_right(layout, monkeypatch):
 
 def test_many_blocks(monkeypatch):
     monkeypatch.setattr("lumjax.kernel.contract.FEW_JOBS", 0)
-    m, n, k = axis("m", 50), axis("n", 70), axis("k", 3)
+    m, n, k = axis("m", 20), axis("n", 37), axis("k", 2)
     g = group(root("o", (m, n), matmul("NT", m, n, k)))
     kernel = check(g)
     for chunk in (1, 2, 9):

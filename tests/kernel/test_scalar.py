@@ -11,7 +11,7 @@ from lumjax.kernel.term import Load
 from lumjax.trace import dim as dims
 from lumjax.trace.form import ReduceOp
 from tests.kernel import build
-from tests.kernel.build import (MAX, SUM, axis, buf, group, lit, load, op, reduce, root, run, sym)
+from tests.kernel.build import MAX, SUM, axis, buf, group, lit, load, op, reduce, root, run, sym
 
 
 def check(r, tolerance=1e-5, **given):
