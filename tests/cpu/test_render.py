@@ -1,0 +1,366 @@
+"""Rendered kernels against the literal interpreter."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import lumjax.dtype as dt
+from lumjax.config import config
+from lumjax.cpu.objects import host_target
+from lumjax.cpu.render import render, unsupported
+from lumjax.errors import UnsupportedError, VerificationError
+from lumjax.kernel.emit import CAST
+from lumjax.kernel.emulate import emulate
+from lumjax.kernel.ir import (
+    Accumulate,
+    Accumulator,
+    ApplyValue,
+    If,
+    IndexValue,
+    Kernel,
+    Let,
+    LoadValue,
+    Loop,
+    LoopKind,
+    Phase,
+    Ref,
+    Scratch,
+    StoreStmt,
+)
+from lumjax.kernel.term import Buffer
+from lumjax.trace import dim as dims
+from lumjax.trace.form import ReduceOp
+from tests.cpu.kernels import compare, const, kernel, map_kernel, op, sym
+from tests.cpu.random_kernels import Generator, array
+
+F32 = dt.float32
+RNG = np.random.default_rng(3)
+ADD = op("add", 2, np.add)
+MUL = op("mul", 2, np.multiply)
+SIZES = [0, 1, 2, 3, 4, 7, 8, 9, 15, 16, 17, 31, 32, 33, 64, 100]
+V, S, U = LoopKind.VECTOR, LoopKind.SERIAL, LoopKind.UNROLL
+i, j, k, n = sym("i"), sym("j"), sym("k"), sym("n")
+
+
+def vec(size, dtype=F32, name="x"):
+    return Buffer(name, (size,), dtype)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("dtype", [d for d in dt.NUMERIC if d not in dt.COMPLEX], ids=str)
+def test_maps_of_every_dtype_and_size(dtype, size):
+    name, function = ("or", np.bitwise_or) if dtype == dt.bool_ else ("add", np.add)
+    kern = map_kernel(op(name, 2, function), [dtype, dtype], dtype, size)
+    arrays = {
+        "x0": array(RNG, size, dtype),
+        "x1": array(RNG, size, dtype),
+        "out": np.zeros(size, dtype),
+    }
+    compare(kern, arrays)
+
+
+@pytest.mark.parametrize("dtype", [*dt.COMPLEX, dt.key], ids=dt.short_name)
+@pytest.mark.parametrize("size", [0, 1, 5, 8, 19])
+@pytest.mark.parametrize("pattern", ["plain", "reverse", "stride", "mask"])
+def test_wide_elements_move(dtype, size, pattern):
+    x, out = vec(2 * size + 1, dtype), vec(size, dtype, "out")
+    at = {"plain": i, "reverse": size - 1 - i, "stride": 2 * i, "mask": i}[pattern]
+    mask = dims.less(i, 3) if pattern == "mask" else 1
+    fill = const(dtype, np.zeros((), dtype)) if pattern == "mask" else None
+    body = [StoreStmt(out, i, LoadValue(x, at, mask, fill), mask)]
+    raw = RNG.integers(1, 255, (2 * size + 1) * dtype.itemsize, dtype=np.uint8)
+    if dtype != dt.key:
+        raw = RNG.normal(size=(2 * size + 1) * 2).astype(
+            np.float32 if dtype == dt.complex64 else float
+        )
+    arrays = {"x": raw.view(dtype).copy(), "out": np.zeros(size, dtype)}
+    compare(kernel([Loop("i", 0, size, 1, V, tuple(body))], [out], [x]), arrays)
+
+
+@pytest.mark.parametrize("size", [0, 1, 7, 8, 33])
+def test_extents_are_arguments(size):
+    x, out = Buffer("x", (n,), F32), Buffer("out", (n,), F32)
+    body = StoreStmt(out, n - 1 - i, ApplyValue(MUL, (LoadValue(x, i), const(F32, 3.0)), F32))
+    kern = kernel([Loop("i", 0, n, 1, V, (body,))], [out], [x], sizes=("n",), extents=(40,))
+    compare(kern, {"x": array(RNG, size, F32), "out": np.zeros(size, F32)}, {"n": size})
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_padded_load_touches_no_memory_outside(size):
+    x, out = vec(size), vec(size + 8, F32, "out")
+    at, mask = i - 3, dims.logical_and(dims.less_equal(3, i), dims.less(i, size + 3))
+    body = StoreStmt(out, i, LoadValue(x, at, mask, const(F32, -7.0)))
+    kern = kernel([Loop("i", 0, size + 8, 1, V, (body,))], [out], [x])
+    compare(kern, {"x": array(RNG, size, F32), "out": np.zeros(size + 8, F32)})
+
+
+@pytest.mark.parametrize("dtype", [dt.int32, dt.uint8, dt.int64, dt.uint64], ids=str)
+def test_gather_through_an_integer_let(dtype):
+    table, idx, out = vec(10, F32, "t"), vec(37, dtype, "idx"), vec(37, F32, "out")
+    g = sym("g", None)
+    legal = dims.logical_and(dims.less_equal(0, g), dims.less(g, 10))
+    body = (
+        Let("g", LoadValue(idx, i)),
+        StoreStmt(out, i, LoadValue(table, g, legal, const(F32, 9.0))),
+    )
+    data = RNG.integers(0, 13, 37).astype(dtype)
+    if dtype == dt.int32:
+        data[::5] = -1
+    if dtype == dt.uint64:
+        data[3] = 2**64 - 1
+    kern = kernel([Loop("i", 0, 37, 1, V, body)], [out], [table, idx])
+    compare(kern, {"t": array(RNG, 10, F32), "idx": data, "out": np.zeros(37, F32)})
+
+
+def test_scatter_of_unique_destinations():
+    idx, x, out = vec(20, dt.int32, "idx"), vec(20), vec(60, F32, "out")
+    g = sym("g", None)
+    body = (Let("g", LoadValue(idx, i)), StoreStmt(out, 2 * g, LoadValue(x, i), dims.less(g, 15)))
+    arrays = {
+        "idx": RNG.permutation(20).astype(np.int32), "x": array(RNG, 20, F32),
+        "out": np.zeros(60, F32),
+    }  # fmt: skip
+    compare(kernel([Loop("i", 0, 20, 1, V, body)], [out], [idx, x]), arrays)
+
+
+@pytest.mark.parametrize("kind", [V, S, U])
+@pytest.mark.parametrize("size", [0, 1, 5, 8, 37, 64])
+@pytest.mark.parametrize("reduce", list(ReduceOp))
+def test_reductions(reduce, size, kind):
+    dtype = dt.int32 if reduce in (ReduceOp.AND, ReduceOp.OR, ReduceOp.XOR, ReduceOp.PROD) else F32
+    x, out = vec(size, dtype), vec(1, dtype, "out")
+    body = [
+        Accumulator("s", dtype, reduce, const(dtype, 1)),
+        Loop("i", 0, size, 1, kind, (Accumulate("s", LoadValue(x, i)),)),
+        StoreStmt(out, 0, Ref("s", dtype)),
+    ]
+    compare(kernel(body, [out], [x]), {"x": array(RNG, size, dtype), "out": np.zeros(1, dtype)})
+
+
+@pytest.mark.parametrize("reduce", [ReduceOp.MAX, ReduceOp.MIN])
+def test_extrema_carry_nan_from_any_lane(reduce):
+    x, out = vec(37), vec(1, F32, "out")
+    start = -np.inf if reduce is ReduceOp.MAX else np.inf
+    body = [
+        Accumulator("s", F32, reduce, const(F32, start)),
+        Loop("i", 0, 37, 1, V, (Accumulate("s", LoadValue(x, i)),)),
+        StoreStmt(out, 0, Ref("s", F32)),
+    ]
+    for place in range(37):
+        data = array(RNG, 37, F32)
+        data[place] = np.nan
+        got = compare(kernel(body, [out], [x]), {"x": data, "out": np.zeros(1, F32)})
+        assert np.isnan(got["out"][0])
+
+
+def test_sums_of_rows_and_columns_with_a_row_value_hoisted():
+    rows, cols = 5, 21
+    x, scale = Buffer("x", (rows, cols), F32), vec(rows, F32, "scale")
+    total, column, out = (
+        Buffer(b, s, F32) for b, s in (("t", (rows,)), ("c", (cols,)), ("out", (rows, cols)))
+    )
+    load = LoadValue(x, i * cols + j)
+    zero = const(F32, 0)
+    body = [
+        Loop("i", 0, rows, 1, S, (
+            Accumulator("s", F32, ReduceOp.SUM, zero),
+            Loop("j", 0, cols, 1, V, (Accumulate("s", load),)),
+            Let("r", ApplyValue(MUL, (Ref("s", F32), LoadValue(scale, i)), F32)),
+            StoreStmt(total, i, Ref("r", F32)),
+            Loop("j", 0, cols, 1, V, (
+                StoreStmt(out, i * cols + j, ApplyValue(ADD, (load, Ref("r", F32)), F32)),
+            )),
+        )),
+        Loop("j", 0, cols, 1, V, (
+            Accumulator("s", F32, ReduceOp.SUM, zero),
+            Loop("i", 0, rows, 1, S, (Accumulate("s", load),)),
+            StoreStmt(column, j, Ref("s", F32)),
+        )),
+    ]  # fmt: skip
+    arrays = {
+        "x": array(RNG, rows * cols, F32).reshape(rows, cols), "scale": array(RNG, rows, F32),
+        "t": np.zeros(rows, F32), "c": np.zeros(cols, F32), "out": np.zeros((rows, cols), F32),
+    }  # fmt: skip
+    compare(kernel(body, [total, column, out], [x, scale]), arrays)
+
+
+def test_two_loops_feed_one_accumulator():
+    x, y, out = vec(40), vec(12, dt.float64, "y"), vec(1, F32, "out")
+    body = [
+        Accumulator("s", F32, ReduceOp.SUM, const(F32, 0)),
+        Loop("k", 0, 3, 1, S, (
+            Loop("i", 0, 40, 1, V, (Accumulate("s", LoadValue(x, i)),)),
+            Loop("i", 0, 12, 1, V, (Accumulate("s", ApplyValue(CAST, (LoadValue(y, i),), F32)),)),
+            Accumulate("s", const(F32, 2.0)),
+        )),
+        StoreStmt(out, 0, Ref("s", F32)),
+    ]  # fmt: skip
+    arrays = {"x": array(RNG, 40, F32), "y": array(RNG, 12, dt.float64), "out": np.zeros(1, F32)}
+    compare(kernel(body, [out], [x, y]), arrays)
+
+
+def test_a_running_sum_that_is_read_stays_serial():
+    x, out = vec(19), vec(19, F32, "out")
+    body = [
+        Accumulator("s", F32, ReduceOp.SUM, const(F32, 0)),
+        Loop(
+            "i", 0, 19, 1, V, (Accumulate("s", LoadValue(x, i)), StoreStmt(out, i, Ref("s", F32)))
+        ),
+    ]
+    compare(kernel(body, [out], [x]), {"x": array(RNG, 19, F32), "out": np.zeros(19, F32)})
+
+
+def test_triangular_loops_stay_serial():
+    x, out = vec(19), vec(19, F32, "out")
+    body = Loop("i", 0, 19, 1, V, (
+        Accumulator("s", F32, ReduceOp.SUM, const(F32, 0)),
+        Loop("j", 0, i + 1, 1, S, (Accumulate("s", LoadValue(x, j)),)),
+        StoreStmt(out, i, Ref("s", F32)),
+    ))  # fmt: skip
+    compare(kernel([body], [out], [x]), {"x": array(RNG, 19, F32), "out": np.zeros(19, F32)})
+
+
+def test_scratch_written_then_read():
+    size = 23
+    x, out, tmp = vec(size), vec(size, F32, "out"), vec(size, F32, "tmp")
+    body = [
+        Loop("k", 0, 2, 1, S, (
+            Loop("i", 0, size, 1, V, (
+                StoreStmt(tmp, i, ApplyValue(ADD, (LoadValue(x, i), IndexValue(k, F32)), F32)),
+            )),
+            Loop("i", 0, size, 1, V, (StoreStmt(out, i, LoadValue(tmp, size - 1 - i)),)),
+            StoreStmt(out, 0, ApplyValue(ADD, (LoadValue(out, 0), LoadValue(out, 0)), F32)),
+            StoreStmt(out, 1, ApplyValue(ADD, (LoadValue(out, 0), LoadValue(out, 0)), F32)),
+        )),
+    ]  # fmt: skip
+    kern = kernel(body, [out], [x], scratch=[Scratch(tmp, size)])
+    compare(kern, {"x": array(RNG, size, F32), "out": np.zeros(size, F32)})
+
+
+def test_phases_pass_partial_results_through_workspace():
+    size = 103
+    x, part, out = vec(size), vec(8, F32, "part"), vec(1, F32, "out")
+    chunk, job = 13, sym("job", 0, 7)
+    first = (
+        Accumulator("s", F32, ReduceOp.SUM, const(F32, 0)),
+        Loop("i", job * chunk, dims.minimum(job * chunk + chunk, size), 1, V, (
+            Accumulate("s", LoadValue(x, i)),
+        )),
+        StoreStmt(part, job, Ref("s", F32)),
+    )  # fmt: skip
+    second = (
+        Accumulator("s", F32, ReduceOp.SUM, const(F32, 0)),
+        Loop("i", 0, 8, 1, S, (Accumulate("s", LoadValue(part, i)),)),
+        StoreStmt(out, 0, Ref("s", F32)),
+    )
+    kern = Kernel(
+        "k", (out,), (x,), (part,), (), (), (Phase("job", 8, first), Phase("job", 1, second))
+    )
+    arrays = {"x": array(RNG, size, F32), "part": np.zeros(8, F32), "out": np.zeros(1, F32)}
+    compare(kern, arrays)
+
+
+@pytest.mark.parametrize("step", [1, 2, 5])
+def test_steps_and_nested_ifs(step):
+    x, out = vec(41), vec(41, F32, "out")
+    body = Loop("i", 1, 41, step, V, (
+        If(dims.less(dims.remainder(i, 7), 4), (
+            Let("v", LoadValue(x, i)),
+            If(dims.less(i, 30), (StoreStmt(out, i, Ref("v", F32)),)),
+        )),
+    ))  # fmt: skip
+    compare(kernel([body], [out], [x]), {"x": array(RNG, 41, F32), "out": np.full(41, -5.0, F32)})
+
+
+def test_uniform_branches_carry_accumulators():
+    x, out = vec(50), vec(1, F32, "out")
+    body = [
+        Accumulator("s", F32, ReduceOp.SUM, const(F32, 0)),
+        Loop("k", 0, n, 1, S, (
+            If(dims.less(dims.remainder(k, 3), 2), (
+                Accumulate("s", LoadValue(x, k)),
+                Loop("i", 0, 9, 1, V, (Accumulate("s", LoadValue(x, i + k)),)),
+            )),
+        )),
+        StoreStmt(out, 0, Ref("s", F32)),
+    ]  # fmt: skip
+    kern = kernel(body, [out], [x], sizes=("n",), extents=(20,))
+    for size in (0, 1, 20):
+        compare(kern, {"x": array(RNG, 50, F32), "out": np.zeros(1, F32)}, {"n": size})
+
+
+def test_index_values_and_division_of_negative_numbers():
+    out = vec(40, dt.int32, "out")
+    expr = 0
+    for c in (2, 3, 8):
+        expr = expr * 50 + dims.floor_divide(i - 17, c) + dims.remainder(i - 17, c)
+    expr = expr + dims.select(dims.less(i, 5), i * i, dims.maximum(i, 9)) + dims.equal(i, 12)
+    for dtype in (dt.int32, F32, dt.bool_, dt.uint8, dt.int64, dt.bfloat16):
+        out = vec(40, dtype, "out")
+        body = Loop("i", 0, 40, 1, V, (StoreStmt(out, i, IndexValue(expr, dtype)),))
+        compare(kernel([body], [out]), {"out": np.zeros(40, dtype)})
+
+
+def test_division_by_a_size():
+    out = vec(30, dt.int32, "out")
+    a, b = sym("a", None), sym("b", 1)
+    expr = dims.floor_divide(i - 9, a) * 100 + dims.remainder(i, b) + dims.floor_divide(i, b) * 7
+    body = Loop("i", 0, 30, 1, V, (StoreStmt(out, i, IndexValue(expr, dt.int32)),))
+    kern = kernel([body], [out], sizes=("a", "b"))
+    for sizes in ({"a": 4, "b": 7}, {"a": -3, "b": 1}):
+        compare(kern, {"out": np.zeros(30, np.int32)}, sizes)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**6))
+def test_random_kernels(seed):
+    g = Generator(seed)
+    kern = g.build()
+    compare(kern, g.arrays, g.sizes, rtol=2e-2 if g.dtype.itemsize < 4 else 1e-5)
+
+
+@pytest.mark.parametrize("cpu", ["x86-64-v2", "x86-64"])
+def test_random_kernels_on_a_plainer_machine(cpu):
+    if not host_target().features.count("+sse4.2"):
+        pytest.skip("needs an x86-64 host")
+    with config.scope(cpu=f"{cpu}:"):
+        assert host_target().vector_bytes == 16
+        for seed in range(5000, 5012):
+            g = Generator(seed)
+            compare(g.build(), g.arrays, g.sizes, rtol=2e-2 if g.dtype.itemsize < 4 else 1e-5)
+
+
+def test_what_has_no_native_code_is_named():
+    kern = map_kernel(op("digamma", 1), [F32], F32, 8)
+    assert unsupported(kern) == "digamma(f32) -> f32"
+    with pytest.raises(UnsupportedError):
+        render(kern, host_target())
+    assert unsupported(map_kernel(ADD, [F32, F32], F32, 8)) is None
+
+
+# ---- the interpreter itself
+
+
+def test_the_interpreter_checks_bounds():
+    x, out = vec(4), vec(4, F32, "out")
+    for at, where in ((i + 1, i), (i, i + 1)):
+        kern = kernel(
+            [Loop("i", 0, 4, 1, S, (StoreStmt(out, where, LoadValue(x, at)),))], [out], [x]
+        )
+        with pytest.raises(VerificationError, match=r"offset in 0\.\.3"):
+            emulate(kern, {"x": np.zeros(4, F32), "out": np.zeros(4, F32)}, {})
+
+
+def test_the_interpreter_checks_what_was_written():
+    x, out = vec(4), vec(4, F32, "out")
+    kern = kernel([StoreStmt(out, 0, LoadValue(out, 1))], [out], [x])
+    with pytest.raises(VerificationError, match="written before"):
+        emulate(kern, {"x": np.zeros(4, F32), "out": np.zeros(4, F32)}, {})
+    kern = kernel([StoreStmt(x, 0, const(F32, 1))], [out], [x])
+    with pytest.raises(VerificationError, match="an input"):
+        emulate(kern, {"x": np.zeros(4, F32), "out": np.zeros(4, F32)}, {})
+    with pytest.raises(VerificationError, match="buffer x"):
+        emulate(kern, {"x": np.zeros(5, F32), "out": np.zeros(4, F32)}, {})

@@ -1,0 +1,220 @@
+"""The register-tiled contraction against the literal interpreter and NumPy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import lumjax.dtype as dt
+from lumjax.cpu.objects import host_target
+from lumjax.cpu.tile import tile_shape
+from lumjax.kernel.emit import CAST
+from lumjax.kernel.ir import (
+    Accumulate,
+    Accumulator,
+    ApplyValue,
+    LoadValue,
+    Loop,
+    LoopKind,
+    Ref,
+    Scratch,
+    StoreStmt,
+    Tile,
+)
+from lumjax.kernel.term import Buffer
+from lumjax.trace import dim as dims
+from lumjax.trace.form import ReduceOp
+from tests.cpu.kernels import compare, const, kernel, op, run, sym
+from tests.cpu.random_kernels import array
+
+RNG = np.random.default_rng(11)
+F32 = dt.float32
+ADD = op("add", 2, np.add)
+m, n, k = sym("m"), sym("n"), sym("k")
+mt, nt = sym("mt"), sym("nt")
+
+
+def matmul(M, N, K, rows, cols, dtype=F32, body=None, outputs=None, extra=(), static=True):
+    """C = A @ B in tiles; `body` makes the epilogue from the value of the sum."""
+    sizes = {}
+    if not static:
+        sizes = {"M": M, "N": N, "K": K}
+        M, N, K = (sym(s, 1) for s in "MNK")
+    A, B, C = Buffer("a", (M, K), dtype), Buffer("b", (K, N), dtype), Buffer("c", (M, N), dtype)
+    held = dt.accumulation_dtype(dtype)
+    total = Ref("acc", held)
+    value = total if held == dtype else ApplyValue(CAST, (total,), dtype)
+    stmts = body(total, C, N) if body else (StoreStmt(C, m * N + n, value),)
+    tile = Tile(
+        "acc", held, "m", mt, M, rows, "n", nt, N, cols, (("k", K),),
+        LoadValue(A, m * K + k), LoadValue(B, k * N + n), stmts,
+    )  # fmt: skip
+    loop = Loop(
+        "nt", 0, N, cols, LoopKind.SERIAL, (Loop("mt", 0, M, rows, LoopKind.SERIAL, (tile,)),)
+    )
+    return kernel(
+        [loop], outputs or [C], [A, B, *extra], sizes=tuple(sizes), extents=tuple(sizes.values())
+    )
+
+
+def operands(M, N, K, dtype=F32):
+    return {
+        "a": array(RNG, M * K, dtype).reshape(M, K),
+        "b": array(RNG, K * N, dtype).reshape(K, N),
+        "c": np.zeros((M, N), dtype),
+    }
+
+
+SHAPES = [(1, 1, 1), (6, 16, 4), (7, 17, 5), (12, 32, 8), (5, 3, 9), (13, 20, 1), (6, 48, 6)]
+
+
+@pytest.mark.parametrize("static", [True, False])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_edges(shape, static):
+    rows, cols = tile_shape(F32, host_target())
+    M, N, K = shape
+    kern = matmul(M, N, K, rows, cols, static=static)
+    compare(kern, operands(M, N, K), {} if static else {"M": M, "N": N, "K": K})
+
+
+@pytest.mark.parametrize("rows", [1, 2, 5])
+@pytest.mark.parametrize("cols", [1, 3, 8, 12, 24])
+def test_any_tile_shape(rows, cols):
+    compare(matmul(7, 25, 6, rows, cols), operands(7, 25, 6))
+
+
+@pytest.mark.parametrize("dtype", dt.NUMERIC, ids=str)
+def test_every_dtype(dtype):
+    rows, cols = tile_shape(dtype, host_target())
+    M, N, K = 2 * rows + 1, cols + 3, 5
+    arrays = operands(M, N, K, dtype)
+    if dtype == dt.bool_:
+        a, b = (RNG.integers(0, 2, s).astype(bool) for s in ((M, K), (K, N)))
+        arrays |= {"a": a, "b": b}
+    compare(matmul(M, N, K, rows, cols, dtype), arrays)
+
+
+def test_a_light_and_a_heavy_epilogue():
+    bias = Buffer("bias", (20,), F32)
+
+    def light(total, C, N):
+        return (StoreStmt(C, m * N + n, ApplyValue(ADD, (total, LoadValue(bias, n)), F32)),)
+
+    def heavy(total, C, N):
+        value = total
+        for _ in range(3):
+            value = ApplyValue(op("tanh", 1, np.tanh), (value,), F32)
+        return (StoreStmt(C, m * N + n, ApplyValue(ADD, (value, LoadValue(bias, n)), F32)),)
+
+    for body in (light, heavy):
+        kern = matmul(13, 20, 7, 6, 16, body=body, extra=[bias])
+        compare(kern, operands(13, 20, 7) | {"bias": array(RNG, 20, F32)}, rtol=1e-4)
+
+
+@pytest.mark.parametrize("heavy", [False, True])
+def test_an_epilogue_that_reduces_over_everything(heavy):
+    out = Buffer("out", (1,), F32)
+
+    def body(total, C, N):
+        value = ApplyValue(op("tanh", 1, np.tanh), (total,), F32) if heavy else total
+        return (StoreStmt(C, m * N + n, total), Accumulate("s", value))
+
+    base = matmul(13, 20, 7, 6, 16, body=body)
+    stmts = [
+        Accumulator("s", F32, ReduceOp.SUM, const(F32, 1)),
+        *base.phases[0].body,
+        StoreStmt(out, 0, Ref("s", F32)),
+    ]
+    kern = kernel(stmts, [base.outputs[0], out], base.inputs)
+    compare(kern, operands(13, 20, 7) | {"out": np.zeros(1, F32)}, rtol=1e-4)
+
+
+def test_an_epilogue_that_reduces_rows():
+    rows, cols, M, N, K = 4, 8, 10, 8, 3
+    A, B, out = Buffer("a", (M, K), F32), Buffer("b", (K, N), F32), Buffer("out", (M,), F32)
+    tile = Tile(
+        "acc", F32, "m", mt, dims.minimum(mt + 1, M), rows, "n", 0, N, cols, (("k", K),),
+        LoadValue(A, m * K + k), LoadValue(B, k * N + n), (Accumulate("s", Ref("acc", F32)),),
+    )  # fmt: skip
+    loop = Loop("mt", 0, M, 1, LoopKind.SERIAL, (
+        Accumulator("s", F32, ReduceOp.MAX, const(F32, -np.inf)), tile,
+        StoreStmt(out, mt, Ref("s", F32)),
+    ))  # fmt: skip
+    arrays = operands(M, N, K)
+    del arrays["c"]
+    compare(kernel([loop], [out], [A, B]), arrays | {"out": np.zeros(M, F32)})
+
+
+def test_convolution_with_padding_is_a_tile_over_three_k_loops():
+    size, cin, cout = 9, 3, 18
+    x, w = Buffer("x", (size, size, cin), F32), Buffer("w", (3, 3, cin, cout), F32)
+    out = Buffer("out", (size, size, cout), F32)
+    kh, kw, c = sym("kh"), sym("kw"), sym("c")
+    row, col = dims.floor_divide(m, size), dims.remainder(m, size)
+    y0, x0 = row + kh - 1, col + kw - 1
+    inside = dims.logical_and(
+        dims.logical_and(dims.less_equal(0, y0), dims.less(y0, size)),
+        dims.logical_and(dims.less_equal(0, x0), dims.less(x0, size)),
+    )
+    tile = Tile(
+        "acc", F32, "m", mt, size * size, 6, "n", nt, cout, 16, (("kh", 3), ("kw", 3), ("c", cin)),
+        LoadValue(x, (y0 * size + x0) * cin + c, inside, const(F32, 0)),
+        LoadValue(w, ((kh * 3 + kw) * cin + c) * cout + n),
+        (StoreStmt(out, m * cout + n, Ref("acc", F32)),),
+    )  # fmt: skip
+    loop = Loop("mt", 0, size * size, 6, LoopKind.SERIAL, (
+        Loop("nt", 0, cout, 16, LoopKind.SERIAL, (tile,)),
+    ))  # fmt: skip
+    arrays = {
+        "x": array(RNG, size * size * cin, F32), "w": array(RNG, 9 * cin * cout, F32),
+        "out": np.zeros(size * size * cout, F32),
+    }  # fmt: skip
+    compare(kernel([loop], [out], [x, w]), arrays)
+
+
+def test_operands_that_are_terms_and_a_transposed_right_operand():
+    M, N, K = 8, 19, 6
+    A, B, C = Buffer("a", (M, K), F32), Buffer("bt", (N, K), F32), Buffer("c", (M, N), F32)
+    square = op("square", 1, np.square)
+    tile = Tile(
+        "acc", F32, "m", mt, M, 6, "n", nt, N, 16, (("k", K),),
+        ApplyValue(square, (LoadValue(A, m * K + k),), F32),
+        ApplyValue(ADD, (LoadValue(B, n * K + k), const(F32, 1)), F32),
+        (StoreStmt(C, m * N + n, Ref("acc", F32)),),
+    )  # fmt: skip
+    loop = Loop("mt", 0, M, 6, LoopKind.SERIAL, (Loop("nt", 0, N, 16, LoopKind.SERIAL, (tile,)),))
+    arrays = operands(M, N, K)
+    arrays["bt"] = np.ascontiguousarray(arrays.pop("b").T)
+    compare(kernel([loop], [C], [A, B]), arrays)
+
+
+def test_blocks_of_k_from_packed_scratch():
+    M, N, K, KC, cols = 13, 21, 11, 4, 16
+    A, B, C = Buffer("a", (M, K), F32), Buffer("b", (K, N), F32), Buffer("c", (M, N), F32)
+    P, kb, kk, q = Buffer("p", (KC * cols,), F32), sym("kb"), sym("kk"), sym("q")
+    depth = dims.minimum(KC, K - kb)
+    here = LoadValue(B, (kb + kk) * N + nt + q, dims.less(nt + q, N), const(F32, 0))
+    pack = Loop("kk", 0, depth, 1, LoopKind.SERIAL, (
+        Loop("q", 0, cols, 1, LoopKind.VECTOR, (StoreStmt(P, kk * cols + q, here),)),
+    ))  # fmt: skip
+    old = LoadValue(C, m * N + n, dims.less(0, kb), const(F32, 0))
+    tile = Tile(
+        "acc", F32, "m", mt, M, 6, "n", nt, N, cols, (("k", depth),),
+        LoadValue(A, m * K + kb + k), LoadValue(P, k * cols + n - nt),
+        (StoreStmt(C, m * N + n, ApplyValue(ADD, (old, Ref("acc", F32)), F32)),),
+    )  # fmt: skip
+    loop = Loop("kb", 0, K, KC, LoopKind.SERIAL, (
+        Loop("nt", 0, N, cols, LoopKind.SERIAL, (
+            pack, Loop("mt", 0, M, 6, LoopKind.SERIAL, (tile,)),
+        )),
+    ))  # fmt: skip
+    compare(kernel([loop], [C], [A, B], scratch=[Scratch(P, KC * cols)]), operands(M, N, K))
+
+
+def test_random_numbers_agree_with_numpy():
+    rows, cols = tile_shape(F32, host_target())
+    M, N, K = 67, 93, 130
+    a, b = RNG.normal(size=(M, K)).astype(np.float32), RNG.normal(size=(K, N)).astype(np.float32)
+    arrays = {"a": a, "b": b, "c": np.zeros((M, N), np.float32)}
+    run(matmul(M, N, K, rows, cols), arrays)
+    np.testing.assert_allclose(arrays["c"], a.astype(float) @ b, rtol=1e-5, atol=2e-5)
