@@ -15,6 +15,7 @@ from typing import TypeAlias
 
 from lumjax import dtype as dt
 from lumjax.kernel.digest import digest, region_text
+from lumjax.kernel.remat import Parts, recompute
 from lumjax.trace.core import Atom, Effect, Eqn, Jaxpr, Var
 from lumjax.trace.dim import Dim, bounds
 from lumjax.trace.form import (
@@ -236,7 +237,10 @@ class _Cutter:
         parts = [p for p in self.components() if not self._all_cloned(p)]
         parts += [[k] for k in range(len(self.eqns)) if self.alone[k]]
         where = {k: n for n, part in enumerate(parts) for k in part}
-        cloned = [self._with_clones(part) for part in parts]
+        members = [set(self._with_clones(part)) for part in parts]
+        outputs = frozenset(a for a in self.jaxpr.outputs if isinstance(a, Var))
+        recompute(Parts(self.eqns, self.forms, self.maker, outputs, members, self.alone, _bytes))
+        cloned = [sorted(m) for m in members]
         needs: list[set[int]] = []
         needed: set[Var] = {a for a in self.jaxpr.outputs if isinstance(a, Var)}
         previous_effect: int | None = None
@@ -253,7 +257,8 @@ class _Cutter:
                         needs[n].add(previous_effect)
                     previous_effect = n
         order = _topological(needs, [part[-1] for part in parts])
-        return tuple(self._step(cloned[n], set(parts[n]), needed) for n in order)
+        steps = (self._step(cloned[n], set(parts[n]), needed) for n in order)
+        return tuple(s for s in steps if isinstance(s, Alone) or s.outputs)
 
     def _all_cloned(self, part: list[int]) -> bool:
         """Whether every equation of the part is a cheap cone that its users clone, and no output."""
@@ -297,12 +302,28 @@ class _Cutter:
 
 
 def make_region(eqns: Sequence[Eqn], forms: Sequence[Form], needed: set[Var]) -> Region:
-    """A region of these equations; its outputs are their outputs that are in `needed`."""
+    """A region of these equations; its outputs are their outputs that are in `needed`.
+
+    Equations on which no output depends are dropped.
+    """
+    eqns, forms = _live(eqns, forms, needed)
     made = {v for e in eqns for v in e.outputs}
     inputs = dict.fromkeys(v for e in eqns for v in _variables(e.inputs) if v not in made)
     outputs = [v for e in eqns for v in e.outputs if v in needed]
     key = digest(region_text(tuple(inputs), outputs, eqns, forms))
     return Region(tuple(inputs), tuple(outputs), tuple(eqns), tuple(forms), key)
+
+
+def _live(
+    eqns: Sequence[Eqn], forms: Sequence[Form], needed: set[Var]
+) -> tuple[list[Eqn], list[Form]]:
+    wanted = set(needed)
+    kept: list[tuple[Eqn, Form]] = []
+    for eqn, form in zip(reversed(eqns), reversed(forms), strict=True):
+        if wanted.intersection(eqn.outputs):
+            kept.append((eqn, form))
+            wanted.update(_variables(eqn.inputs))
+    return [e for e, _ in reversed(kept)], [f for _, f in reversed(kept)]
 
 
 def _variables(atoms: Sequence[Atom]) -> Iterator[Var]:
@@ -335,9 +356,7 @@ def _topological(needs: list[set[int]], priority: list[int]) -> list[int]:
     return order
 
 
-def cut(
-    jaxpr: Jaxpr, limit: int = LIMIT, native: NativeTest | None = None
-) -> tuple[Step, ...]:
+def cut(jaxpr: Jaxpr, limit: int = LIMIT, native: NativeTest | None = None) -> tuple[Step, ...]:
     """The steps of a program, in the order in which they run.
 
     `jaxpr` must be simplified and expanded (no `Expand` forms left that matter: one that is, runs through eval).

@@ -49,7 +49,9 @@ def test_roots_are_closed(program):
         encoded = encode(region)
         for root in encoded.roots:
             names = {a.name for a in root.axes}
-            bound = {a.name for t in subterms(root.term) if isinstance(t, Reduction) for a in t.axes}
+            bound = {
+                a.name for t in subterms(root.term) if isinstance(t, Reduction) for a in t.axes
+            }
             assert not (free_names(root.term) & bound) - names
             assert [a.extent for a in root.axes] == list(root.buffer.shape)
 

@@ -151,7 +151,9 @@ def test_products_reassociate_where_it_pays():
     (region,) = regions(f, pr.aval(256, 256), pr.aval(256, 256), pr.aval(256))
     result = search(region, TARGET)
     assert result.report.cost < 0.5 * result.report.traced_cost
-    assert not [t for g in result.plan.groups for r in g.roots for t in subterms(r.term) if factors(t)]
+    assert not [
+        t for g in result.plan.groups for r in g.roots for t in subterms(r.term) if factors(t)
+    ]
     rng = np.random.default_rng(0)
     args = [rng.normal(size=v.aval.shape).astype(np.float32) for v in region.inputs]
     (got,) = pr.evaluate_plan(result.plan, args)
@@ -198,7 +200,9 @@ def test_a_rejected_term_is_stored():
 
 def test_a_rejected_group_is_split_before_it_gets_stores():
     def lower(group):
-        return Reject(group.roots[0].term, "one root only") if len(group.roots) > 1 else kernel(group)
+        return (
+            Reject(group.roots[0].term, "one root only") if len(group.roots) > 1 else kernel(group)
+        )
 
     result = found(pr.adam, *[x] * 4, lower=lower)
     assert [len(g.roots) for g in result.plan.groups] == [1, 1, 1]
@@ -246,7 +250,9 @@ def test_kernels_of_a_plan_again():
 
 
 def test_temporaries_have_the_order_in_which_they_are_read():
-    (region,) = regions(lambda a, w: pr.matmul(tr.exp(la.transpose(a, (1, 0))), w), x, pr.aval(64, 96))
+    (region,) = regions(
+        lambda a, w: pr.matmul(tr.exp(la.transpose(a, (1, 0))), w), x, pr.aval(64, 96)
+    )
     encoded = encode(region)
     layout = Layout.of(encoded.roots, {})
     store_forced(layout)

@@ -22,7 +22,9 @@ x = pr.aval(64, 64)
 
 
 def opaque(v):
-    return Primitive("opaque", lambda a: (a,), lambda v: (v + 1,), lambda a: Opaque("a test")).bind(v)[0]
+    return Primitive("opaque", lambda a: (a,), lambda v: (v + 1,), lambda a: Opaque("a test")).bind(
+        v
+    )[0]
 
 
 def barrier(v, number=0):
@@ -31,7 +33,9 @@ def barrier(v, number=0):
 
 
 def effect(v, order=Effect.ORDERED):
-    prim = Primitive("say", lambda a: (a,), lambda v: (v,), lambda a: Opaque("an effect"), effect=order)
+    prim = Primitive(
+        "say", lambda a: (a,), lambda v: (v,), lambda a: Opaque("an effect"), effect=order
+    )
     return prim.bind(v)[0]
 
 
@@ -208,7 +212,20 @@ def test_stable_text_refuses_what_has_no_text():
 
 
 def test_stable_text_tells_values_apart():
-    values = [0.0, -0.0, 0, "0", True, None, (0,), {"a": 0}, np.float32(0), np.dtype("f4"), {1, 2}, 1j]
+    values = [
+        0.0,
+        -0.0,
+        0,
+        "0",
+        True,
+        None,
+        (0,),
+        {"a": 0},
+        np.float32(0),
+        np.dtype("f4"),
+        {1, 2},
+        1j,
+    ]
     texts = [stable_text(v) for v in values]
     assert len(set(texts)) == len(values)
 

@@ -196,7 +196,9 @@ def test_domain_rules_only_under_fast_math():
 
 def test_a_wrong_rule_is_caught_by_its_witness():
     wrong = Rule("x", "algebra", Kind.EXACT, "", "", Witness(op("add", x, lit(0.0)), x))
-    assert not all(wrong.witness.agree(*wrong.witness.values(wrong.witness.inputs(s))) for s in range(4))
+    assert not all(
+        wrong.witness.agree(*wrong.witness.values(wrong.witness.inputs(s))) for s in range(4)
+    )
     rough = Witness(op("mul", x, y), op("add", x, y), 1e-3)
     assert not rough.agree(*rough.values(rough.inputs(0)))
     other = Witness(x, op("cast", x, dtype=dt.float32), 1e-3)

@@ -34,7 +34,11 @@ def only(f, *avals):
 
 def operations_in(plan):
     return [
-        t.op.name for g in plan.groups for r in g.roots for t in subterms(r.term) if isinstance(t, Apply)
+        t.op.name
+        for g in plan.groups
+        for r in g.roots
+        for t in subterms(r.term)
+        if isinstance(t, Apply)
     ]
 
 
@@ -97,9 +101,7 @@ def test_budgets_bound_the_search():
     assert search(region, TARGET, Budget(seconds=0.0)).plan.truncated
     assert not search(region, TARGET, Budget()).plan.truncated
     with config.scope(seed=7, search_terms=11):
-        assert budget_of_config() == Budget(
-            config.search_evaluations, 11, config.search_seconds, 7
-        )
+        assert budget_of_config() == Budget(config.search_evaluations, 11, config.search_seconds, 7)
 
 
 def test_a_plan_for_cuda_is_priced_by_its_own_machine():

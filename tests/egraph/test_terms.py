@@ -76,9 +76,13 @@ def folded(term):
 )
 def test_constants_fold_in_their_dtype(term, value):
     lits, done = folded(term)
-    assert [np.frombuffer(t.bits, t.dtype)[0] for t in lits] == [pytest.approx(value, nan_ok=True, rel=0)]
+    assert [np.frombuffer(t.bits, t.dtype)[0] for t in lits] == [
+        pytest.approx(value, nan_ok=True, rel=0)
+    ]
     got = np.frombuffer(lits[0].bits, term.dtype)[0]
-    assert np.signbit(got) == np.signbit(np.asarray(value)) or np.isnan(got) or term.dtype.kind != "f"
+    assert (
+        np.signbit(got) == np.signbit(np.asarray(value)) or np.isnan(got) or term.dtype.kind != "f"
+    )
     assert done.fired[FOLD] >= 1
 
 
