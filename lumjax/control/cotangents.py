@@ -25,11 +25,6 @@ class Kind(IntEnum):
     MASKED = 1  # a value and the mask of the places where it counts
     PLAIN = 2  # a value that counts everywhere
 
-    @property
-    def width(self) -> int:
-        """How many values represent it."""
-        return (0, 2, 1)[self]
-
 
 Kinds = tuple[Kind, ...]
 

@@ -1,4 +1,4 @@
-"""Programs with control flow: each takes a world (worlds.py) and gives a function of a vector of three numbers."""
+"""Programs with control flow: each takes a world and gives a function of a vector of three."""
 
 from __future__ import annotations
 
@@ -118,8 +118,9 @@ def cond_constant(w):
 
 def cond_trees(w):
     def f(x):
-        out = w.cond(w.sum(x) < 0.0, lambda d: {"u": d["u"] * x, "v": (d["v"],)},
-                     lambda d: {"u": d["v"] * 2.0, "v": (w.sin(d["u"]),)}, {"u": x, "v": x * x})  # fmt: skip
+        yes = lambda d: {"u": d["u"] * x, "v": (d["v"],)}
+        no = lambda d: {"u": d["v"] * 2.0, "v": (w.sin(d["u"]),)}
+        out = w.cond(w.sum(x) < 0.0, yes, no, {"u": x, "v": x * x})
         return out["u"] + out["v"][0]
 
     return f
@@ -259,9 +260,10 @@ def while_in_scan(w):
 
 
 BOTH_MODES = [
-    scan_rnn, scan_reverse, scan_weights, scan_grows, scan_empty, scan_in_scan, scan_of_call, scan_of_checkpoint,
-    scan_unused, cond_data, cond_other_way, cond_constant, cond_trees, switch_three, cond_in_scan, scan_in_cond,
-    fori_static, map_rows, map_blocks, checkpointed, called, custom_forward, custom_in_scan,
+    scan_rnn, scan_reverse, scan_weights, scan_grows, scan_empty, scan_in_scan, scan_of_call,
+    scan_of_checkpoint, scan_unused, cond_data, cond_other_way, cond_constant, cond_trees,
+    switch_three, cond_in_scan, scan_in_cond, fori_static, map_rows, map_blocks, checkpointed,
+    called, custom_forward, custom_in_scan,
 ]  # fmt: skip
 FORWARD_ONLY = [while_counts, while_lanes, fori_traced, while_in_scan]
 REVERSE_ONLY = [custom_reverse]

@@ -12,8 +12,8 @@ import pytest
 import lumjax.ops as ops
 from lumjax.config import config
 from lumjax.control.call import call, call_p
-from lumjax.control.staging import batch_of, jvp_of, remembered, split_of, stage_tree
 from lumjax.control.custom import custom_jvp
+from lumjax.control.staging import batch_of, jvp_of, remembered, split_of, stage_tree
 from lumjax.errors import ArgumentTypeError, LeakedTracerError
 from lumjax.trace import core
 from lumjax.trace.aval import ShapedArray
@@ -92,7 +92,7 @@ def test_closed_over_arrays_become_operands():
 @pytest.mark.parametrize(
     "close_over",
     [
-        lambda g: grad(lambda y: g(y))(np.float32(2.0)),
+        lambda g: grad(g)(np.float32(2.0)),
         lambda g: vmap(g)(np.arange(3, dtype=np.float32)),
         lambda g: jit(g)(np.float32(2.0)),
         lambda g: jvp(g, (np.float32(2.0),), (np.float32(1.0),)),
@@ -286,7 +286,7 @@ def test_an_error_inside_leaves_no_trace_behind():
 
 
 def test_the_record():
-    jaxpr = staged(lambda x: ops.sin(x), VECTOR)
+    jaxpr = staged(ops.sin, VECTOR)
     outs = call(jaxpr, (X,), "f")
     close(outs[0], np.sin(X), 1e-6)
     close(call_p.expand(ops.asvalue(X), jaxpr=jaxpr, name="f")[0], np.sin(X), 1e-6)

@@ -8,7 +8,9 @@ import pytest
 import lumjax.ops as ops
 from lumjax import dtype as dt
 from lumjax.control.custom import custom_jvp, custom_vjp
+from lumjax.control.custom_rules import custom_jvp_p, custom_linear_p, custom_vjp_p
 from lumjax.control.scan import scan
+from lumjax.control.staging import batch_of, jvp_of, split_of
 from lumjax.errors import (
     ArgumentTypeError,
     ArgumentValueError,
@@ -17,7 +19,11 @@ from lumjax.errors import (
     TreeError,
 )
 from lumjax.grad.linear import linearize, vjp
-from lumjax.trace.core import aval_of
+from lumjax.grad.reverse import Cotangent, backward
+from lumjax.trace.aval import ShapedArray
+from lumjax.trace.batch import MappedAxis
+from lumjax.trace.core import Linear, aval_of
+from lumjax.trace.stage import stage
 from tests.control.worlds import close, grad, jit, jvp, total, vmap
 
 X = np.array([0.3, -0.7, 1.2], np.float32)
@@ -58,7 +64,7 @@ def clipped():
 def test_both_need_a_function_and_a_rule(kind):
     with pytest.raises(ArgumentTypeError, match="function"):
         kind(3)
-    with pytest.raises(MissingRuleError, match="defjvp|defvjp"):
+    with pytest.raises(MissingRuleError, match=r"defjvp|defvjp"):
         kind(lambda x: x)(1.0)
 
 
@@ -85,7 +91,7 @@ def test_keywords_and_defaults_go_by_position():
         return x * y
 
     f.defjvp(lambda p, t: (f(*p), t[0] * p[1] + t[1] * p[0]))
-    assert float(grad(lambda x: f(x))(3.0)) == 2.0
+    assert float(grad(f)(3.0)) == 2.0
     assert float(grad(lambda x: f(x, y=4.0))(3.0)) == 4.0
     assert float(f(y=3.0, x=2.0)) == 6.0
 
@@ -280,7 +286,7 @@ def test_a_rule_that_is_no_function():
 def test_a_custom_function_applied_to_tangents_inside_another_rule():
     inner = custom_jvp(lambda t, c: t * c)
     inner.defjvp(lambda p, t: (inner(*p), t[0] * p[1] + p[0] * t[1]))
-    f = custom_jvp(lambda x: ops.sin(x))
+    f = custom_jvp(ops.sin)
 
     @f.defjvp
     def rule(p, t):
@@ -464,3 +470,30 @@ def test_residuals_that_are_outer_values():
         return vmap(grad(f))(y)
 
     close(jit(outer)(X), X * X, 1e-6)
+
+
+def test_a_batched_linear_part_is_transposed_lane_by_lane():
+    f = clipped()
+    with pytest.raises(GradientError, match="custom_jvp"):
+        vmap(lambda x: jvp(jit(f), (x, x), (x, x))[1])(X)
+    scalar = ShapedArray((), np.dtype(np.float32))
+    jaxpr = stage(lambda x, y: (jit(f)(x, y),), (scalar, scalar)).jaxpr
+    cut = split_of(jvp_of(jaxpr, (True, True)).jaxpr, (False, False, True, True))
+    for mapped in ((True, True), (True, False), (False, True)):
+        lanes = batch_of(cut.linear, MappedAxis(3), (True, True, *mapped))
+        assert lanes.mapped == (True,)
+        x = [ops.asvalue(X), ops.asvalue(2 * X)]
+        sources = [x[s] if s is not None else None for s in cut.sources]
+        inputs = [*sources, *(Linear(a) for a in lanes.jaxpr.in_avals[2:])]
+        found = [c.value for c in backward(lanes.jaxpr, inputs, [Cotangent(ops.asvalue(X))])[2:]]
+        expected = [2 * 2 * X * X, X * X]
+        close(found, [e if m else e.sum() for e, m in zip(expected, mapped, strict=True)], 1e-6)
+
+
+def test_the_records():
+    jaxpr = stage(lambda x: (doubled()(x),), (ShapedArray((3,), np.dtype(np.float32)),)).jaxpr
+    (eqn,) = jaxpr.eqns
+    close(custom_jvp_p.expand(ops.asvalue(X), **eqn.params)[0], np.sin(X), 1e-6)
+    assert type(custom_jvp_p.form(**eqn.params)).__name__ == "Expand"
+    assert type(custom_vjp_p.form()).__name__ == "Expand"
+    assert "transposed" in custom_linear_p.form().why

@@ -1,4 +1,4 @@
-"""Every control-flow construct under every nesting of jit, grad, vmap and jvp, against loops and against JAX."""
+"""Every control-flow construct under nestings of jit, grad, vmap and jvp, to third order."""
 
 from __future__ import annotations
 

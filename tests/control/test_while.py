@@ -97,11 +97,11 @@ def test_forward_mode():
     "f",
     [
         lambda x: while_loop(lambda c: c < 3, lambda c: c * 2.0, x),
-        lambda x: jit(lambda y: while_loop(lambda c: c < 3, lambda c: c * 2.0, y))(x),
+        jit(lambda y: while_loop(lambda c: c < 3, lambda c: c * 2.0, y)),
         lambda x: scan(
             lambda c, _: (while_loop(lambda c: c < 3, lambda c: c * x, c), None), x, None, length=2
         )[0],
-        lambda x: jit(lambda y: fori_loop(0, ops.cast(y, np.int32), lambda i, c: c * y, y))(x),
+        jit(lambda y: fori_loop(0, ops.cast(y, np.int32), lambda i, c: c * y, y)),
     ],
     ids=["while", "in jit", "in scan", "traced bound"],
 )
@@ -176,7 +176,7 @@ def test_effects():
 
 def test_rules_with_array_constants():
     table = np.array([1.0, 2.0, 3.0], np.float32)
-    f = custom_jvp(lambda x: ops.sin(x))
+    f = custom_jvp(ops.sin)
     f.defjvp(lambda p, t: (ops.sin(p[0]), t[0] * table))
     loop = lambda x: while_loop(lambda c: c[0] < 2, lambda c: (c[0] + 1, f(c[1])), (0, x))[1]
     for wrap in (lambda f: f, jit):
@@ -186,7 +186,7 @@ def test_rules_with_array_constants():
             (table**2 * X)[None],
             1e-6,
         )
-        out, push = linearize(wrap(loop), X)
+        _out, push = linearize(wrap(loop), X)
         close(push(X), table**2 * X, 1e-6)
 
 

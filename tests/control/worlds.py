@@ -1,4 +1,4 @@
-"""The same names over lumjax, over plain Python loops, and over JAX, so that one program runs in all three."""
+"""The same names over lumjax, over plain Python loops, and over JAX: one program for all three."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lumjax.grad.reverse import grad
 from lumjax.ops.layout import batch_first
 from lumjax.trace.array import Array
 from lumjax.trace.batch import MappedAxis, batch
-from lumjax.trace.core import Tracer, aval_of
+from lumjax.trace.core import aval_of
 
 
 def jit(f):
@@ -75,11 +75,11 @@ def at(x, k):
     return ops.reshape(row, shape[1:])
 
 
-common = dict(
-    grad=grad, jit=jit, vmap=vmap, jvp=jvp, sum=total, stack=stack, at=at,
-    sin=ops.sin, cos=ops.cos, exp=ops.exp, log=ops.log, tanh=ops.tanh, sqrt=ops.sqrt, dot=ops.dot, where=ops.select,
-    array=ops.asvalue,
-)  # fmt: skip
+common = {
+    "grad": grad, "jit": jit, "vmap": vmap, "jvp": jvp, "sum": total, "stack": stack, "at": at,
+    "sin": ops.sin, "cos": ops.cos, "exp": ops.exp, "log": ops.log, "tanh": ops.tanh,
+    "sqrt": ops.sqrt, "dot": ops.dot, "where": ops.select, "array": ops.asvalue,
+}  # fmt: skip
 real = SimpleNamespace(
     **common,
     scan=loops.scan, map=loops.map, while_loop=loops.while_loop, fori_loop=loops.fori_loop,
@@ -150,8 +150,8 @@ def jax_world():
 
     return SimpleNamespace(
         grad=jax.grad, jit=lambda f: f, vmap=jax.vmap, jvp=jax.jvp, sum=jnp.sum, stack=jnp.stack,
-        at=lambda x, k: x[k], sin=jnp.sin, cos=jnp.cos, exp=jnp.exp, log=jnp.log, tanh=jnp.tanh, sqrt=jnp.sqrt,
-        dot=jnp.dot, where=jnp.where, array=jnp.asarray, scan=lax.scan, map=lax.map,
+        at=lambda x, k: x[k], sin=jnp.sin, cos=jnp.cos, exp=jnp.exp, log=jnp.log, tanh=jnp.tanh,
+        sqrt=jnp.sqrt, dot=jnp.dot, where=jnp.where, array=jnp.asarray, scan=lax.scan, map=lax.map,
         while_loop=lax.while_loop, fori_loop=lax.fori_loop, cond=lax.cond, switch=lax.switch,
         checkpoint=jax.checkpoint, custom_jvp=jax.custom_jvp, custom_vjp=jax.custom_vjp,
     )  # fmt: skip
