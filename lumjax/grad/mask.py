@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from lumjax import dtype as dt
+from lumjax.grad.constant import distinct, known_value
 from lumjax.grad.forward import zeros
 from lumjax.ops.compare import and_, ne, not_, or_
 from lumjax.ops.cumulative import cumsum_p
@@ -26,7 +27,6 @@ from lumjax.ops.elementwise import cast, select
 from lumjax.ops.index import scatter_add_p, scatter_p
 from lumjax.ops.layout import broadcast_in_dim, transpose
 from lumjax.ops.reduce import reduce_or
-from lumjax.trace.array import Array
 from lumjax.trace.aval import ShapedArray
 from lumjax.trace.core import Eqn, Linear, Value, aval_of
 from lumjax.trace.form import Barrier, Contract, Form, Gather, Map, Move, Reduce, ReduceOp
@@ -100,10 +100,10 @@ def masked_transpose(
             for k, side in enumerate((form.lhs, form.rhs))
         ]
         inputs = [
-            x if isinstance(x, Linear) else _cleared(side, x)
+            x if side is None or isinstance(x, Linear) else _cleared(side, x)
             for x, side in zip(inputs, sides, strict=True)
         ]
-        in_masks = [_known(side) for side in sides]
+        in_masks = [None if side is None else _known(side) for side in sides]
     found = rule(cts, inputs, **eqn.params)
     cleared: list[Value | None] = []
     for value, m in zip(found, in_masks, strict=True):
@@ -132,10 +132,10 @@ def _is_harmless(x: Any) -> bool:
     """
     if isinstance(x, Linear) or not dt.is_inexact(aval_of(x).dtype):
         return True
-    if not isinstance(x, Array) or any(x.data.strides) or not x.data.size:
+    value = known_value(x)
+    if value is None or (few := distinct(value)).size != 1:
         return False
-    element = x.data[(0,) * x.ndim]
-    return bool(np.isfinite(element)) and element != 0
+    return bool(np.isfinite(few).all() and (few != 0).all())
 
 
 def _flow(
@@ -171,8 +171,8 @@ def _flow(
     return [Mask(make(k)) for k in range(len(inputs))]
 
 
-def _touched(mask: Value, form: Contract, side: IndexMap, aval: ShapedArray) -> Value:
-    """Which elements of an operand meet a live element of the output.
+def _touched(mask: Value, form: Contract, side: IndexMap, aval: ShapedArray) -> Value | None:
+    """Which elements of an operand meet a live element of the output; None if certainly all.
 
     Exact for matrix products; a superset where a coordinate mixes axes, as in convolutions.
     """
@@ -182,7 +182,11 @@ def _touched(mask: Value, form: Contract, side: IndexMap, aval: ShapedArray) -> 
         for k, size in enumerate(shape):
             if k not in kept and coordinate_of_operand is coordinate(k, size):
                 kept[k] = axis
-    reduced = reduce_or(mask, [k for k in range(len(shape)) if k not in kept])
+    others = tuple([k for k in range(len(shape)) if k not in kept])
+    value = known_value(mask)
+    if value is not None and distinct(value).any(axis=others).all():
+        return None
+    reduced = reduce_or(mask, others)
     axes = [kept[k] for k in sorted(kept)]
     if axes != sorted(axes):
         reduced = transpose(reduced, sorted(range(len(axes)), key=axes.__getitem__))
