@@ -1,4 +1,4 @@
-"""Staged constants are found without running anything; harmless masks and residuals cost nothing."""
+"""Staged constants are found without running anything; harmless masks cost nothing."""
 
 import numpy as np
 import pytest
