@@ -350,6 +350,8 @@ def take_along_axis(
     value = broadcast_to(
         value, tuple(lengths[axis] if k == axis else n for k, n in enumerate(common))
     )
+    if any(isinstance(n, int) and n == 0 for n in aval_of(value).shape):
+        return ops.full(aval_of(index).shape, 0, aval_of(value).dtype)
     index = wrap_negative(index, lengths[axis])
     others = tuple(k for k in range(rank) if k != axis)
     numbers = ops.GatherDimensionNumbers(
