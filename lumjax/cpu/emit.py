@@ -80,6 +80,11 @@ def number(reg: Reg) -> int | None:
     return int(text) if reg.lanes == 1 and text.lstrip("-").isdigit() else None
 
 
+def is_zero(reg: Reg) -> bool:
+    """Whether a constant has no bit set."""
+    return reg.text in ("0", "false", "0x0000000000000000")
+
+
 @dataclass(slots=True, eq=False)
 class Scope:
     """Straight-line code under construction, its current block, and the values it has computed."""

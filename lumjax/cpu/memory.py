@@ -1,7 +1,8 @@
 """Loads and stores: contiguous, reversed, gathered, masked.
 
-Masked-off lanes touch no memory: a vector access uses the machine's masked form, a scalar or
-gathered load reads zeros of the module instead, a scattered store writes to a scrap of stack.
+Masked-off lanes touch no memory: a load that is off as a whole, or one lane of a gather, reads
+zeros of the module instead, a vector access uses the machine's masked form, a scattered store
+writes to a scrap of stack.
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ from lumjax.cpu.convert import (
     to_storage,
     widen,
 )
-from lumjax.cpu.emit import Function, Reg, Scope, bits, constant, listed, vector
+from lumjax.cpu.emit import Function, Reg, Scope, bits, constant, is_zero, listed, vector
 from lumjax.cpu.index import Index, Indexer
 from lumjax.kernel.term import Buffer
 from lumjax.trace.dim import Dim
 
 ZEROS = "@lumjax_zeros"
-ZEROS_TEXT = f"{ZEROS} = internal constant [16 x i8] zeroinitializer, align 16\n"
+_ZERO_BYTES = 256
+ZEROS_TEXT = f"{ZEROS} = internal constant [{_ZERO_BYTES} x i8] zeroinitializer, align 64\n"
 
 
 class Memory:
@@ -119,6 +121,10 @@ class Memory:
         else:
             regs = self._load_lanes(buffer, pointer, spread, stride, ix, condition)
         value = from_storage(self.f, buffer.dtype, regs)
+        if otherwise is not None and all(
+            map(is_zero, otherwise.regs)
+        ):  # as masked-off lanes are already
+            return value
         return self._otherwise(value, condition, otherwise)
 
     def _otherwise(self, value: Lanes, condition: Reg | None, otherwise: Lanes | None) -> Lanes:
@@ -144,6 +150,13 @@ class Memory:
             safe = self.any(condition)
             pointer = self.f.pure(f"select {safe}, ptr {pointer}, ptr {ZEROS}")
         value = from_storage(self.f, buffer.dtype, self._plain(buffer, pointer))
+        if (
+            condition is not None
+            and condition.lanes == 1
+            and otherwise
+            and all(map(is_zero, otherwise.regs))
+        ):
+            return value
         return self._otherwise(value, condition, otherwise)
 
     def any(self, condition: Reg) -> Reg:
@@ -162,6 +175,10 @@ class Memory:
         if stride < 0:
             back = constant("i64", -(lanes - 1) * size)
             pointer = self.f.element(kind, pointer, back)
+        fits = lanes * buffer.dtype.itemsize <= _ZERO_BYTES
+        if condition is not None and condition.lanes == 1 and fits:
+            pointer = self.f.pure(f"select {condition}, ptr {pointer}, ptr {ZEROS}")
+            condition = None
         mask = self._run_mask(condition, stride, lanes, size)
         whole = self._load_vector(buffer, pointer, kind, lanes * size, mask)
         order = list(range(lanes)) if stride > 0 else list(reversed(range(lanes)))
