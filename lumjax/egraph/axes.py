@@ -1,8 +1,8 @@
-"""Name the axes of a region: one name per class of dims that a program treats as one, so that values are shared.
+"""Name the axes of a region: one name per class of dims that are one, so that values are shared.
 
-Elementwise operations, reductions, views and contractions unify dims (union-find) wherever a dim of an operand is
-read at exactly a dim of the result. A unification that would give two dims of one array the same name is skipped;
-encoding then reads the array under other names.
+Elementwise operations, reductions, views and contractions unify dims (union-find) wherever a dim of
+an operand is read at exactly a dim of the result. A unification that would give two dims of one
+array the same name is skipped; encoding then reads the array under other names.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from lumjax.trace.dim import Dim, Expr, IndexOp, same, symbol
 from lumjax.trace.form import Contract, Form, Gather, Map, Move, Reduce
 from lumjax.trace.view import IndexMap
 
-# What has dims: a variable, or the iteration domain of the k-th equation (output dims, then reduced dims).
+# What has dims: a variable, or the k-th equation's domain (output dims, then reduced dims).
 Holder: TypeAlias = Var | int
 
 
@@ -27,11 +27,11 @@ def axis_symbol(axis: Axis) -> Expr:
 
 
 def domain_position(coord: Dim) -> int | None:
-    """k where the coordinate is exactly the domain symbol d<k>."""
-    if isinstance(coord, Expr) and coord.op is IndexOp.SYMBOL and coord.name is not None:
-        if coord.name[0] == "d" and coord.name[1:].isdigit():
-            return int(coord.name[1:])
-    return None
+    """The k for which the coordinate is exactly the domain symbol d<k>."""
+    if not isinstance(coord, Expr) or coord.op is not IndexOp.SYMBOL or coord.name is None:
+        return None
+    letter, digits = coord.name[0], coord.name[1:]
+    return int(digits) if letter == "d" and digits.isdigit() else None
 
 
 class AxisNames:
@@ -70,7 +70,7 @@ class AxisNames:
         return node
 
     def _union(self, a: tuple[Holder, int], b: tuple[Holder, int]) -> None:
-        """Give both dims one name, if they have one extent and no array would get one name twice."""
+        """Give both dims one name if their extents agree and no array gets one name twice."""
         a, b = self._find(a), self._find(b)
         if a == b or not same(self._extent[a], self._extent[b]):
             return

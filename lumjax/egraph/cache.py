@@ -1,7 +1,7 @@
-"""Plans on disk: one file per (region, target, rules, budget), written atomically and checked before it is believed.
+"""Plans on disk: one file per (region, target, rules, budget), atomic, checked before it is used.
 
-A file is a header line (format, sha256 of the rest) and JSON. Anything that is not exactly that is ignored with one
-warning and rewritten by the next save. Processes may share the directory.
+A file is a header line (format, sha256 of the rest) and JSON. Anything that is not exactly that is
+ignored with one warning and rewritten by the next save. Processes may share the directory.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def plan_key(region: Region, target: Target, budget: Budget, fast_math: bool) ->
 
 
 def load_plan(key: str, operations: Operations) -> Plan | None:
-    """The plan stored under a key, complete or truncated; None if there is none that can be believed."""
+    """The plan stored under a key, complete or truncated; None if no good one is there."""
     if not config.cache:
         return None
     for name in (key, _truncated(key)):

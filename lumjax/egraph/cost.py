@@ -1,4 +1,4 @@
-"""What kernels cost: an analytic model on reference constants, so that equal inputs give equal plans everywhere."""
+"""What kernels cost: an analytic model on reference constants, equal on every machine."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def extent_of(names: Iterable[str], axes: Mapping[str, Axis]) -> int:
 
 
 def factors(term: Term) -> tuple[Term, Term] | None:
-    """The operands if the term is a contraction: a sum of products with free axes on both sides, else None."""
+    """The operands of a contraction (a sum of products, free axes on both sides), else None."""
     if not isinstance(term, Reduction) or term.op is not ReduceOp.SUM:
         return None
     body = term.body

@@ -1,8 +1,9 @@
 """Write a region as terms: pull-based, so that views vanish into the coordinates of loads.
 
-`pull(value, coords)` is the term of a value at index expressions. A view substitutes coordinates, an elementwise
-operation applies its scalar function, a reduction binds the operand's own axes. A value that is pulled at several
-places, or whose recomputation there would cost more than reading it, is stored under its own axes and loaded.
+`pull(value, coords)` is the term of a value at index expressions. A view substitutes coordinates,
+an elementwise operation applies its scalar function, a reduction binds the operand's own axes. A
+value that is pulled at several places, or whose recomputation there would cost more than reading
+it, is stored under its own axes and loaded.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ _CHEAP = 3.0  # flops per element below which reading one element several times 
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """A region as terms. `outputs` come in the region's order; `stored` values are roots that others load."""
+    """A region as terms. `outputs` come in the region's order; others load `stored` values."""
 
     inputs: tuple[Buffer, ...]
     outputs: tuple[Root, ...]
@@ -80,7 +81,7 @@ class Encoded:
 
 @dataclass(frozen=True, slots=True)
 class _Pull:
-    """A request: the value at `coords` wherever `valid` is nonzero (elsewhere anything, but read nothing)."""
+    """A request: the value at `coords` where `valid` is nonzero (elsewhere nothing is read)."""
 
     atom: Atom
     coords: tuple[Dim, ...]
@@ -92,14 +93,14 @@ _Job: TypeAlias = Generator[_Pull, Term, Term]
 
 @dataclass(frozen=True, slots=True)
 class _Cone:
-    """What recomputing a value takes: nodes, flops per element, and whether the value is a reduction."""
+    """What recomputing a value takes, and whether the value itself is a reduction."""
 
     nodes: int
     flops: float
     reduces: bool
 
 
-class _NeedsStore(Exception):
+class _StoreError(Exception):
     """The value must be stored; encoding starts again."""
 
     def __init__(self, var: Var) -> None:
@@ -113,7 +114,7 @@ def encode(region: Region, ops: Operations | None = None) -> Encoded:
     while True:
         try:
             return _Encoder(region, ops, tuple(stored)).run()
-        except _NeedsStore as need:
+        except _StoreError as need:
             stored[need.var] = None
 
 
@@ -234,7 +235,7 @@ class _Encoder:
         return _is(request.valid, 1) and not _differ(self._own_coords(v), request.coords)
 
     def _judge(self, v: Var, request: _Pull) -> None:
-        """Raise _NeedsStore where loading `v` is better than recomputing it at these coordinates."""
+        """Raise where loading `v` is better than recomputing it at these coordinates."""
         cone = self.cones[v]
         first = self.asked.setdefault(v, request.coords) if cone.reduces else request.coords
         elsewhere = _differ(first, request.coords)
@@ -245,7 +246,7 @@ class _Encoder:
         repeated = gathers or read > 1.5 * volume(v.aval.shape)
         dear = cone.reduces or cone.flops > _CHEAP
         if cone.nodes > PUSHED or elsewhere or (repeated and dear):
-            raise _NeedsStore(v)
+            raise _StoreError(v)
 
     def _load(self, buffer: Buffer, coords: tuple[Dim, ...], valid: Dim) -> Load:
         fill = None if _is(valid, 1) else zero(buffer.dtype)
@@ -342,7 +343,7 @@ class _Encoder:
         return result
 
     def _choose(self, valid: Dim, value: Term, other: Term) -> Term:
-        """value where valid, else other; a masked load of an array carries a literal as its fill."""
+        """The value where valid, else `other`; a masked load carries a literal as its fill."""
         if _is(valid, 1):
             return value
         if isinstance(value, Load) and isinstance(other, Lit) and value.valid is valid:

@@ -1,4 +1,4 @@
-"""Read one program out of a saturated e-graph: one node per class, by a cost that counts shared classes once."""
+"""Read one program out of an e-graph: one node per class; costs count shared classes once."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class Extraction:
         return body.node if both_sides and (left & right & bound) else None
 
     def _inputs(self, node: Node) -> tuple[int, ...]:
-        """The classes that must be computed before the node: a contraction never computes its product."""
+        """The classes to compute before the node: a contraction never computes its product."""
         product = self._product(node)
         return node.args if product is None else product.args
 

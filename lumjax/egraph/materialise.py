@@ -1,11 +1,13 @@
-"""From roots to groups: which roots one kernel computes together, and which shared terms are worth a store.
+"""From roots to groups: what one kernel computes together, which shared terms are stored.
 
-Groups that read the same memory over the same axes are jammed, as long as one loop program computes them together
-and no two groups wait for each other. A term that several groups compute is stored where that is predicted faster.
+Groups that read the same memory over the same axes are jammed, as long as one loop program computes
+them together and no two groups wait for each other. A term that several groups compute is stored
+where that is predicted faster.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -57,7 +59,7 @@ class Groups:
         return self._read[key]
 
     def order(self, groups: Sequence[Members]) -> list[int] | None:
-        """The groups so that every buffer is written before it is read; None if they wait for each other."""
+        """An order in which buffers are written before they are read; None if there is none."""
         writer = {r.buffer.name: k for k, m in enumerate(groups) for r in m}
         waits = [{writer[b] for b in self.reads(m) if b in writer} for m in groups]
         done: dict[int, None] = {}
@@ -181,14 +183,34 @@ def _without_unread(
     return layout.without(unread), tuple(m for m in kept if m)
 
 
+class Meter:
+    """Counts priced groupings against a budget. The clock only aborts, and then says so."""
+
+    def __init__(self, evaluations: int, deadline: float) -> None:
+        self.evaluations, self.deadline = evaluations, deadline
+        self.spent = 0
+        self.truncated = False
+
+    def spend(self) -> bool:
+        """Whether one more grouping may be priced."""
+        self.truncated |= time.perf_counter() > self.deadline
+        self.spent += 1
+        return self.spent <= self.evaluations and not self.truncated
+
+
 def materialise(
-    roots: Sequence[Root], order: Mapping[Term, tuple[Axis, ...]], machine: Machine
+    roots: Sequence[Root],
+    order: Mapping[Term, tuple[Axis, ...]],
+    machine: Machine,
+    meter: Meter,
 ) -> Planned:
-    """The cheapest grouping found greedily: forced stores, then shared terms that pay for their store."""
+    """The cheapest grouping: forced stores, then shared terms that pay for their store."""
     layout = Layout.of(roots, order)
     store_forced(layout)
     best = arrange(layout, machine)
     for term in _shared(best, machine):
+        if not meter.spend():
+            break
         trial = best.layout.copy()
         if term in trial.holders:
             continue

@@ -1,13 +1,13 @@
-"""What a search returns: a Plan (kernels' contents in execution order) and the Report of how it was found.
+"""What a search returns: a Plan (kernels' contents in order) and the Report of how it was found.
 
     region = ...                                  # kernel/region.py
     found = search(region, target, budget)   # egraph/search.py
     for group, kernel in zip(found.plan.groups, found.kernels): ...
 
-A plan speaks of its own buffers, so that equal regions share it: `inputs[k]` is `region.inputs[k]` ("i0", "i1",
-...), `outputs[k]` is `region.outputs[k]` ("o0", ...), `temporaries` ("t0", ...) live inside the region only. Every
-temporary and output is the buffer of exactly one root; groups are in an order in which each buffer is written
-before it is read; no group reads a buffer that it writes.
+A plan speaks of its own buffers, so that equal regions share it: `inputs[k]` is `region.inputs[k]`
+("i0", "i1", ...), `outputs[k]` is `region.outputs[k]` ("o0", ...), `temporaries` ("t0", ...) live
+inside the region only. Every temporary and output is the buffer of exactly one root; groups are in
+an order in which each buffer is written before it is read; no group reads a buffer that it writes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from lumjax.kernel.term import Buffer, Group
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A region's program: which terms are stored, and which of them one kernel computes together."""
+    """A region's program: what is stored, and what one kernel computes together."""
 
     inputs: tuple[Buffer, ...]
     outputs: tuple[Buffer, ...]
@@ -52,7 +52,7 @@ class Report:
     fallbacks: tuple[str, ...] = ()  # buffers computed by the scalar fallback
 
 
-# Makes a kernel of a group, or names the term whose store may help. Must be a function of the group alone.
+# Makes a kernel of a group, or names the term whose store may help; looks at the group alone.
 Lower: TypeAlias = Callable[[Group], Kernel | Reject]
 
 
@@ -67,7 +67,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Bounds of a search. Only `seconds` depends on the machine: it aborts, and marks the plan truncated."""
+    """Bounds of a search. `seconds` alone depends on the machine: it marks the plan truncated."""
 
     evaluations: int = 2000
     terms: int = 20000

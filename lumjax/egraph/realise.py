@@ -1,4 +1,4 @@
-"""From a planned grouping to kernels: lower every group, and answer each rejection by storing a term."""
+"""From a grouping to kernels: lower every group, and answer a rejection by storing a term."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Realised:
 
 
 def realise(planned: Planned, lower: Lower, machine: Machine) -> Realised:
-    """Kernels for every group; a group that `lower` rejects is split, then gets a store, then falls back."""
+    """Kernels for all groups; a rejected one is split, then gets a store, then falls back."""
     done = Realised(planned)
     made: dict[Group, Kernel] = {}
     apart: frozenset[str] = frozenset()

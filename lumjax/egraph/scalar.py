@@ -66,7 +66,7 @@ def literal(value: Any, dtype: dt.DType) -> Lit:
 
 
 class Operations:
-    """The scalar operations of a region by unique names; those that encoding and rules introduce are included."""
+    """The scalar operations of a region, and those that rules introduce, by unique names."""
 
     def __init__(self, region: Region) -> None:
         self.by_name: dict[str, ScalarOp] = {}
@@ -102,7 +102,7 @@ class Operations:
         return term if term.dtype == dtype else Apply(self.by_name["cast"], (term,), dtype)
 
     def mul(self, x: Term, y: Term) -> Term:
-        """x * y."""
+        """The product."""
         return Apply(self.by_name["mul"], (x, y), x.dtype)
 
     def select(self, condition: Term, on_true: Term, on_false: Term) -> Term:

@@ -1,4 +1,4 @@
-"""Choose the cheapest equal program of a region: encode -> saturate -> extract -> plan -> lower. Nothing else.
+"""Choose the cheapest equal program: encode -> saturate -> extract -> plan -> lower. No more.
 
 The traced program is always a candidate; another one is taken only if it is predicted to be faster.
 """
@@ -15,7 +15,7 @@ from lumjax.egraph.cache import load_plan, plan_key, save_plan
 from lumjax.egraph.cost import Machine, machine
 from lumjax.egraph.encode import Encoded, encode
 from lumjax.egraph.extract import Extraction
-from lumjax.egraph.materialise import Planned, materialise
+from lumjax.egraph.materialise import Meter, Planned, materialise
 from lumjax.egraph.plan import Budget, Found, Lower, Report
 from lumjax.egraph.realise import kernels_of, plan_of, realise
 from lumjax.egraph.rules.registry import load_rules
@@ -69,7 +69,7 @@ class _Search:
         self.region, self.budget, self.operations = region, budget, operations
         self.machine: Machine = machine(target)
         self.seconds: list[tuple[str, float]] = []
-        self.deadline = time.perf_counter() + budget.seconds
+        self.meter = Meter(budget.evaluations, time.perf_counter() + budget.seconds)
 
     @contextmanager
     def _timed(self, stage: str) -> Generator[None, None, None]:
@@ -83,11 +83,12 @@ class _Search:
         with self._timed("saturate"):
             other, saturation = self._alternative(encoded)
         with self._timed("plan"):
-            traced = materialise(encoded.roots, encoded.layout, self.machine)
+            traced = materialise(encoded.roots, encoded.layout, self.machine, self.meter)
             best = self._better(traced, encoded, other)
         with self._timed("lower"):
             done = realise(best, lower, self.machine)
-        plan = plan_of(done, encoded.inputs, encoded.outputs, saturation.truncated)
+        truncated = saturation.truncated or self.meter.truncated
+        plan = plan_of(done, encoded.inputs, encoded.outputs, truncated)
         fired = sorted(saturation.fired.items(), key=lambda f: (-f[1], f[0]))
         report = Report(
             self.region.key,
@@ -95,7 +96,7 @@ class _Search:
             rules=tuple((n, k) for n, k in fired if k),
             terms=saturation.nodes,
             saturated=saturation.saturated,
-            evaluations=1 + (other is not None),
+            evaluations=1 + (other is not None) + self.meter.spent,
             traced_cost=traced.cost,
             cost=done.planned.cost,
             seconds=tuple(self.seconds),
@@ -110,7 +111,7 @@ class _Search:
         graph = warm_graph(load_rules(config.fast_math))
         with graph.session(self.operations) as session:
             session.insert(terms)
-            done = session.saturate(ITERATIONS, self.budget.terms, self.deadline)
+            done = session.saturate(ITERATIONS, self.budget.terms, self.meter.deadline)
             classes = session.read()
         axes = {a.name: a for r in encoded.roots for a in _all_axes(r)}
         found = Extraction(classes, axes, self.operations, self.machine).terms()
@@ -122,7 +123,7 @@ class _Search:
         roots = [replace(r, term=t) for r, t in zip(encoded.roots, other, strict=True)]
         if any(not _closed(r) for r in roots):
             return traced
-        planned = materialise(roots, encoded.layout, self.machine)
+        planned = materialise(roots, encoded.layout, self.machine, self.meter)
         return planned if planned.cost < _GAIN * traced.cost else traced
 
 

@@ -1,9 +1,9 @@
 """Which terms are stored: every root must be something that one of the loop programs can compute.
 
-A term that is stored (made a root) is loaded by every other group; everything else is recomputed inside the groups
-that use it. Stores are forced where no program fits: under a contraction everything but loads and elementwise
-terms, above it everything but an elementwise epilogue over the same axes; elsewhere the reductions of a group must
-share their free axes (rows).
+A term that is stored (made a root) is loaded by every other group; everything else is recomputed
+inside the groups that use it. Stores are forced where no program fits: under a contraction
+everything but loads and elementwise terms, above it everything but an elementwise epilogue over the
+same axes; elsewhere the reductions of a group must share their free axes (rows).
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Layout:
         return Layout(kept, self.axes, self.order, holders, self.made)
 
     def _dims(self, term: Term) -> tuple[Axis, ...]:
-        """The order of a temporary's dims: the traced one, else with the axis that loads walk innermost last."""
+        """The order of a temporary's dims: the traced one, else as loads walk, innermost last."""
         names = [n for n in free_names(term) if n in self.axes]
         if term in self.order and {a.name for a in self.order[term]} == set(names):
             return self.order[term]
@@ -121,7 +121,7 @@ class Layout:
         return self._loads[name]
 
     def cluster(self, roots: Sequence[Root]) -> list[Term]:
-        """What a group of these roots computes: subterms (children first) to loads and stored terms."""
+        """What a group computes: subterms, children first, down to loads and stored terms."""
         key = tuple(r.buffer.name for r in roots)
         if key not in self._clusters:
             self._clusters[key] = self._below([r.term for r in roots])
@@ -221,7 +221,7 @@ class Check:
         self.inside = {r.term for r in roots}
 
     def problem(self) -> Term | None:
-        """A term to store so that fewer reductions stand in each other's way; None if all is well."""
+        """A term to store so that reductions fit one program; None if they do."""
         contractions = [t for t in self.found if factors(t) is not None]
         if contractions:
             return self._contraction(contractions)
@@ -248,9 +248,9 @@ class Check:
             flops = sum(term_flops(t) for t in subterms(factor) if isinstance(t, Apply))
             others = self._free(term) - free_names(factor)
             repeats = extent_of(others, self.layout.axes)
-            if flops > _OPERAND_FLOPS and repeats > 16 and isinstance(factor, Apply):
-                if factor not in self.layout.holders:
-                    return factor
+            dear = flops > _OPERAND_FLOPS and repeats > 16 and isinstance(factor, Apply)
+            if dear and factor not in self.layout.holders:
+                return factor
         return None
 
     def _rows(self) -> Term | None:
@@ -273,7 +273,7 @@ class Check:
         return names.intersection(*(self._free(t) for t in self.found))
 
     def _serial(self, grid: frozenset[str]) -> Term | None:
-        """A reduction that would leave all but one core idle while the group's other work waits for it."""
+        """A reduction that would keep all but one core idle while other work waits for it."""
         rows = extent_of(grid, self.layout.axes)
         for t in self.found:
             if t in self.inside or rows >= _PARALLEL_ROWS:
@@ -286,7 +286,7 @@ class Check:
         return frozenset(n for n in free_names(term) if n in self.layout.axes)
 
     def _lifted(self, term: Term) -> Term:
-        """The highest elementwise term above a reduction that has its axes and is the only way out of it."""
+        """The highest elementwise term over a reduction's axes that is the only way out of it."""
         current = term
         while current not in self.inside:
             above = self.parents.get(current, [])

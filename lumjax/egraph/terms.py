@@ -1,9 +1,10 @@
 """The e-graph: the one module that touches egglog's bindings, loaded on first use.
 
-A graph is warm: rules are compiled once, each region is inserted as one rule between push and pop. An e-graph
-belongs to the thread that made it (egglog insists), so every thread that searches has its own. egglog has no
-limit of its own, so iterations run one at a time with size and time checks, and constants are folded between them
-with NumPy in their own dtype. Results are read back into `Classes`; extraction is ours.
+A graph is warm: rules are compiled once, each region is inserted as one rule between push and pop.
+An e-graph belongs to the thread that made it (egglog insists), so every thread that searches has
+its own. egglog has no limit of its own, so iterations run one at a time with size and time checks,
+and constants are folded between them with NumPy in their own dtype. Results are read back into
+`Classes`; extraction is ours.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ class Reducing:
 
 @dataclass(frozen=True, slots=True)
 class Classes:
-    """A saturated e-graph. Classes are numbered from 0; `free` are the axes that the value really depends on."""
+    """An e-graph read back. Classes are numbers; `free` are the axes a value really depends on."""
 
     nodes: tuple[tuple[Node, ...], ...]
     free: tuple[frozenset[str], ...]
@@ -137,7 +138,7 @@ _warm = _Warm()
 
 
 def warm_graph(rules: tuple[Rule, ...]) -> Graph:
-    """This thread's e-graph for these rules."""
+    """The calling thread's e-graph for these rules."""
     if rules not in _warm.graphs:
         _warm.graphs[rules] = Graph(rules)
     return _warm.graphs[rules]
@@ -229,7 +230,7 @@ class Session:
                 )
 
     def _register_axes(self, term: Term) -> None:
-        """Number the axes: those that reductions bind come with their extent, others by name only."""
+        """Number the axes: those that reductions bind with their extents, others by name."""
         if isinstance(term, Reduction):
             for axis in sorted(term.axes, key=lambda a: a.name):
                 self._axis(axis)
@@ -251,7 +252,7 @@ class Session:
         return self._literal_ids[lit]
 
     def _reduction_facts(self, span: Any, terms: Sequence[Term]) -> list[Any]:
-        """Literals that rules may introduce: extents of reduced axes, 0, 1 and logarithms of each dtype."""
+        """Literals that rules introduce: extents of reduced axes, 0, 1 and logarithms."""
         b = self.graph.bindings
         actions: list[Any] = []
         dtypes = {t.dtype: None for t in terms if t.dtype in dt.NUMERIC}

@@ -1,4 +1,4 @@
-"""Plans as JSON values and back: terms in a table, children before parents; operations by their region names."""
+"""Plans as JSON values and back: terms in a table, children first; operations by name."""
 
 from __future__ import annotations
 

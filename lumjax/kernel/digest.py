@@ -25,25 +25,11 @@ def digest(text: str) -> str:
 
 
 def stable_text(value: Any) -> str:
-    """A text of a parameter or form that depends on its contents only, never on addresses or hash order."""
+    """A text of a parameter or form that depends on its contents alone, not on addresses.
+
+    Raises TypeError for a value that has no such text.
+    """
     match value:
-        case None | bool() | int() | str() | bytes():
-            return repr(value)
-        case float():
-            return value.hex()
-        case Expr():
-            return f"dim({value!s})"
-        case ScalarOp():
-            return f"op({value.name},{value.arity})"
-        case np.dtype():
-            return dt.short_name(value)
-        case ShapedArray():
-            return str(value)
-        case Enum():
-            return f"{type(value).__name__}.{value.name}"
-        case np.ndarray() | np.generic():
-            array = np.asarray(value)
-            return f"array({array.dtype.str},{array.shape},{array.tobytes().hex()})"
         case tuple() | list():
             return f"({','.join(map(stable_text, value))})"
         case frozenset() | set():
@@ -51,13 +37,35 @@ def stable_text(value: Any) -> str:
         case Mapping():
             items = sorted((str(k), stable_text(v)) for k, v in value.items())
             return f"{{{','.join(f'{k}:{v}' for k, v in items)}}}"
-        case _ if is_dataclass(value) and not isinstance(value, type):
+        case ScalarOp():
+            return f"op({value.name},{value.arity})"
+        case ShapedArray():
+            return str(value)
+        case _ if is_dataclass(value) and not isinstance(value, (type, Expr)):
             parts = (stable_text(getattr(value, f.name)) for f in fields(value))
             return f"{type(value).__name__}({','.join(parts)})"
+        case _:
+            return _plain_text(value)
+
+
+def _plain_text(value: Any) -> str:
+    """The text of a value without parts."""
+    match value:
+        case None | bool() | int() | str() | bytes() | complex():
+            return repr(value)
+        case float():
+            return value.hex()
+        case Expr():
+            return f"dim({value.key})"
+        case np.dtype():
+            return dt.short_name(value)
+        case Enum():
+            return f"{type(value).__name__}.{value.name}"
+        case np.ndarray() | np.generic():
+            array = np.asarray(value)
+            return f"array({array.dtype.str},{array.shape},{array.tobytes().hex()})"
         case type():
             return value.__qualname__
-        case complex():
-            return repr(value)
         case _:
             raise TypeError(f"no stable text for {type(value).__qualname__}")
 

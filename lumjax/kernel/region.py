@@ -1,9 +1,10 @@
-"""Cut a simplified, expanded Jaxpr into regions: the pieces that are searched and lowered on their own.
+"""Cut a simplified, expanded Jaxpr into regions: pieces that are searched and lowered alone.
 
-Equations get levels: an edge into a contraction's costly operand, into or out of an equation that runs alone
-(opaque, effectful, a barrier), goes up one level; every other edge joins equations of one level into one region.
-Edges never go down, so regions depend on each other acyclically. Views and cheap cones that several regions need
-are cloned into each. Repeated regions (layers, optimizer leaves) have equal keys.
+Equations get levels: an edge into a contraction's costly operand, into or out of an equation that
+runs alone (opaque, effectful, a barrier), goes up one level; every other edge joins equations of
+one level into one region. Edges never go down, so regions depend on each other acyclically. Views
+and cheap cones that several regions need are cloned into each. Repeated regions (layers, optimizer
+leaves) have equal keys.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _CLONES = 24  # equations at most in a cone that is cloned rather than stored
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Region:
-    """Compilable equations in order. `outputs` are used outside; equal `key`s mean equal programs."""
+    """Compilable equations. `outputs` are used outside; equal `key`s mean equal programs."""
 
     inputs: tuple[Var, ...]
     outputs: tuple[Var, ...]
@@ -49,7 +50,7 @@ class Region:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Alone:
-    """An equation that runs by itself: through its `eval`, or, for a barrier, as a renaming of its operands."""
+    """An equation that runs by itself: through its `eval`; a barrier renames its operands."""
 
     eqn: Eqn
     form: Opaque | Barrier
@@ -124,7 +125,7 @@ class _Cutter:
         self._sink()
 
     def _heavy(self) -> list[bool]:
-        """Whether a reduction lies between an equation and the values that exist before its region."""
+        """Whether a reduction lies between an equation and what exists before its region."""
         heavy: list[bool] = []
         for k, eqn in enumerate(self.eqns):
             above = any(heavy[self.maker[v]] for v in _variables(eqn.inputs) if v in self.maker)
@@ -233,7 +234,7 @@ class _Cutter:
         return [group[:at], *self._split(group[at:])]
 
     def run(self) -> tuple[Step, ...]:
-        """Regions and single equations, in an order in which every value exists before it is used."""
+        """Regions and single equations, in an order in which values exist before their use."""
         parts = [p for p in self.components() if not self._all_cloned(p)]
         parts += [[k] for k in range(len(self.eqns)) if self.alone[k]]
         where = {k: n for n, part in enumerate(parts) for k in part}
@@ -261,7 +262,7 @@ class _Cutter:
         return tuple(s for s in steps if isinstance(s, Alone) or s.outputs)
 
     def _all_cloned(self, part: list[int]) -> bool:
-        """Whether every equation of the part is a cheap cone that its users clone, and no output."""
+        """Whether the part's users clone every one of its equations, and none is an output."""
         kept = {a for a in self.jaxpr.outputs if isinstance(a, Var)}
         if any(self.cone[k] is None or self.eqns[k].outputs[0] in kept for k in part):
             return False
@@ -359,7 +360,8 @@ def _topological(needs: list[set[int]], priority: list[int]) -> list[int]:
 def cut(jaxpr: Jaxpr, limit: int = LIMIT, native: NativeTest | None = None) -> tuple[Step, ...]:
     """The steps of a program, in the order in which they run.
 
-    `jaxpr` must be simplified and expanded (no `Expand` forms left that matter: one that is, runs through eval).
-    Values that no step needs are dropped; jaxpr outputs that are inputs or literals are the caller's business.
+    `jaxpr` must be simplified and expanded (no `Expand` forms left that matter: one that is, runs
+    through eval). Values that no step needs are dropped; jaxpr outputs that are inputs or literals
+    are the caller's business.
     """
     return _Cutter(jaxpr, limit, native).run()

@@ -1,7 +1,8 @@
-"""Recompute rather than store: which cheap values of one region other regions compute again for themselves.
+"""Recompute rather than store: which cheap values other regions compute again for themselves.
 
-A value that crosses regions is written once and read by each user. Where its cone of elementwise equations starts
-from values that cross anyway (or are small, or inputs of the program), computing it again moves fewer bytes.
+A value that crosses regions is written once and read by each user. Where its cone of elementwise
+equations starts from values that cross anyway (or are small, or inputs of the program), computing
+it again moves fewer bytes.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _WORTH = 0.9  # recompute if it costs less than this part of what storing costs
 
 @dataclass(slots=True)
 class Parts:
-    """Equations by region. `members[n]` holds region n's own equations and clones; `alone` ones stay."""
+    """Equations by region: `members[n]` are region n's own and its clones; `alone` ones stay."""
 
     eqns: Sequence[Eqn]
     forms: Sequence[Form]
@@ -32,7 +33,7 @@ class Parts:
 
 @dataclass(frozen=True, slots=True)
 class _Cone:
-    """Equations to clone, the values that they start from, and operations per element of the result."""
+    """Equations to clone, what they start from, and flops per element of the result."""
 
     eqns: frozenset[int]
     leaves: tuple[Var, ...]

@@ -1,4 +1,4 @@
-"""Programs for the tests of the compile half: staged, flattened to core equations, with inputs and the answer."""
+"""Programs for the tests of the compile half: staged, flattened, with inputs and the answer."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from lumjax.ops import reduce as rd
 from lumjax.ops import transcendental as tr
 from lumjax.ops import view as vw
 from lumjax.trace.aval import ShapedArray
-from lumjax.trace.core import Array, Jaxpr, Value, aval_of
+from lumjax.trace.core import Array, Jaxpr, Value, Var, aval_of
 from lumjax.trace.form import Expand
 from lumjax.trace.stage import stage
 
@@ -106,6 +106,10 @@ def _tuple(x: Any) -> tuple[Any, ...]:
     return tuple(x) if isinstance(x, (tuple, list)) else (x,)
 
 
+def read(env: dict[Any, Any], atom: Any) -> Any:
+    return env[atom] if isinstance(atom, Var) else atom.value
+
+
 def run_steps(
     jaxpr: Jaxpr,
     args: Sequence[np.ndarray],
@@ -116,13 +120,13 @@ def run_steps(
     env: dict[Any, Any] = dict(zip(jaxpr.inputs, args, strict=True))
     for step in cut(jaxpr, limit):
         run_step(step, env, run_region)
-    return [np.asarray(env[a] if a in env else a.value) for a in jaxpr.outputs]
+    return [np.asarray(read(env, a)) for a in jaxpr.outputs]
 
 
 def run_step(step: Step, env: dict[Any, Any], run_region: Callable[..., list[Any]]) -> None:
     match step:
         case Alone(eqn=eqn):
-            args = [env[a] if a in env else a.value for a in eqn.inputs]
+            args = [read(env, a) for a in eqn.inputs]
             outs = eqn.prim.eval(*args, **eqn.params)
             env.update(zip(eqn.outputs, outs, strict=True))
         case Region(inputs=inputs, outputs=outputs):
@@ -164,9 +168,9 @@ def answer(jaxpr: Jaxpr, args: Sequence[np.ndarray]) -> list[np.ndarray]:
     """What the primitives' eval says."""
     env: dict[Any, Any] = dict(zip(jaxpr.inputs, args, strict=True))
     for eqn in jaxpr.eqns:
-        values = [env[a] if a in env else a.value for a in eqn.inputs]
+        values = [read(env, a) for a in eqn.inputs]
         env.update(zip(eqn.outputs, eqn.prim.eval(*values, **eqn.params), strict=True))
-    return [np.asarray(env[a] if a in env else a.value) for a in jaxpr.outputs]
+    return [np.asarray(read(env, a)) for a in jaxpr.outputs]
 
 
 def assert_close(got: Sequence[np.ndarray], want: Sequence[np.ndarray], rtol: float = 3e-5) -> None:
@@ -293,20 +297,55 @@ _MLP = (aval(8, 6), aval(8, dtype=i32), aval(6, 7), aval(7), aval(7, 4), aval(4)
 
 PROGRAMS = (
     Program("conv", conv, (aval(2, 3, 6, 6), aval(4, 3, 3, 3))),
-    Program("conv-stride", lambda x, k: conv(ew.mul(x, x), k, 2), (aval(2, 3, 7, 7), aval(4, 3, 3, 3))),
-    Program("conv-relu-conv", lambda x, k, l: conv(relu(conv(x, k)), l), (aval(2, 3, 6, 6), aval(4, 3, 3, 3), aval(2, 4, 3, 3))),
+    Program(
+        "conv-stride", lambda x, k: conv(ew.mul(x, x), k, 2), (aval(2, 3, 7, 7), aval(4, 3, 3, 3))
+    ),
+    Program(
+        "conv-relu-conv",
+        lambda x, k, m: conv(relu(conv(x, k)), m),
+        (aval(2, 3, 6, 6), aval(4, 3, 3, 3), aval(2, 4, 3, 3)),
+    ),
     Program("pool", lambda x: pool(tr.exp(x)), (aval(2, 3, 4, 4),)),
     Program("cnn-grad", gradient(cnn, 2, 3, 4), _CNN),
-    Program("conv-stride-grad", gradient(lambda x, k: conv(x, k, 2), 0, 1), (aval(2, 3, 7, 7), aval(4, 3, 3, 3))),
+    Program(
+        "conv-stride-grad",
+        gradient(lambda x, k: conv(x, k, 2), 0, 1),
+        (aval(2, 3, 7, 7), aval(4, 3, 3, 3)),
+    ),
     Program("mlp-grad", gradient(mlp, 2, 3, 4, 5), _MLP),
     Program("layer-norm-grad", gradient(layer_norm, 0, 1, 2), (aval(6, 9), aval(9), aval(9))),
     Program("softmax-grad", gradient(lambda x: softmax(x, 1), 0), (aval(6, 9),)),
     Program("attention-grad", gradient(attention, 0, 1, 2), (aval(2, 6, 4),) * 3),
     Program("gelu-grad", gradient(gelu_chain, 0), (aval(7, 5),)),
-    Program("two-layers-grad", gradient(lambda x, a, b, g, c: layer_norm(ew.add(x, matmul(gelu_chain(matmul(layer_norm(x, g, c), a)), b)), g, c), 0, 1, 2, 3, 4), (aval(5, 4), aval(4, 6), aval(6, 4), aval(4), aval(4))),
-    Program("dynamic-slice", lambda x, i: dy.dynamic_slice(tr.exp(x), (i, np.int32(1)), (2, 2)), (aval(5, 4), aval(dtype=i32))),
-    Program("dynamic-update", lambda x, u, i: dy.dynamic_update_slice(x, tr.exp(u), (i, np.int32(1))), (aval(5, 4), aval(2, 2), aval(dtype=i32))),
-    Program("embedding-grad", gradient(lambda t, r: take_rows(t, la.reshape(r, (5, 1))), 0), (aval(6, 3), aval(5, dtype=i32))),
+    Program(
+        "two-layers-grad",
+        gradient(
+            lambda x, a, b, g, c: layer_norm(
+                ew.add(x, matmul(gelu_chain(matmul(layer_norm(x, g, c), a)), b)), g, c
+            ),
+            0,
+            1,
+            2,
+            3,
+            4,
+        ),
+        (aval(5, 4), aval(4, 6), aval(6, 4), aval(4), aval(4)),
+    ),
+    Program(
+        "dynamic-slice",
+        lambda x, i: dy.dynamic_slice(tr.exp(x), (i, np.int32(1)), (2, 2)),
+        (aval(5, 4), aval(dtype=i32)),
+    ),
+    Program(
+        "dynamic-update",
+        lambda x, u, i: dy.dynamic_update_slice(x, tr.exp(u), (i, np.int32(1))),
+        (aval(5, 4), aval(2, 2), aval(dtype=i32)),
+    ),
+    Program(
+        "embedding-grad",
+        gradient(lambda t, r: take_rows(t, la.reshape(r, (5, 1))), 0),
+        (aval(6, 3), aval(5, dtype=i32)),
+    ),
     Program("chain", gelu_chain, (aval(7, 5),)),
     Program("scalar", lambda x: ew.add(x, np.float32(1)), (aval(),)),
     Program("empty", lambda x: ew.mul(x, x), (aval(0, 3),)),
@@ -315,41 +354,120 @@ PROGRAMS = (
     Program("rows", lambda x: la.reduce_sum(tr.exp(x), (1,)), (aval(6, 9),)),
     Program("columns", lambda x: rd.reduce_max(x, (0,)), (aval(6, 9),)),
     Program("all", lambda x: la.reduce_sum(ew.mul(x, x), (0, 1)), (aval(6, 9),)),
-    Program("outer-sum", lambda r, x: la.reduce_sum(ew.mul(spread(r, x, (1,)), x), (1,)), (aval(6), aval(6, 9))),
-    Program("sum-of-broadcast", lambda r: la.reduce_sum(la.broadcast_in_dim(r, (6, 9), (0,)), (1,)), (aval(6),)),
+    Program(
+        "outer-sum",
+        lambda r, x: la.reduce_sum(ew.mul(spread(r, x, (1,)), x), (1,)),
+        (aval(6), aval(6, 9)),
+    ),
+    Program(
+        "sum-of-broadcast",
+        lambda r: la.reduce_sum(la.broadcast_in_dim(r, (6, 9), (0,)), (1,)),
+        (aval(6),),
+    ),
     Program("softmax", lambda x: softmax(x, 1), (aval(6, 9),)),
     Program("softmax-columns", lambda x: softmax(x, 0), (aval(6, 9),)),
     Program("layer-norm", layer_norm, (aval(6, 9), aval(9), aval(9))),
     Program("matmul", matmul, (aval(6, 4), aval(4, 5))),
-    Program("matvec", lambda a, v: ct.dot_general(a, v, (((1,), (0,)), ((), ()))), (aval(6, 4), aval(4))),
-    Program("two-matmuls", lambda a, b, c: matmul(matmul(a, b), c), (aval(6, 8), aval(8, 9), aval(9, 2))),
-    Program("gram", lambda x: matmul(ew.mul(x, x), la.transpose(ew.mul(x, x), (1, 0))), (aval(6, 4),)),
-    Program("gram-heavy", lambda x, w: matmul(matmul(x, w), la.transpose(matmul(x, w), (1, 0))), (aval(6, 4), aval(4, 5))),
+    Program(
+        "matvec", lambda a, v: ct.dot_general(a, v, (((1,), (0,)), ((), ()))), (aval(6, 4), aval(4))
+    ),
+    Program(
+        "two-matmuls", lambda a, b, c: matmul(matmul(a, b), c), (aval(6, 8), aval(8, 9), aval(9, 2))
+    ),
+    Program(
+        "gram", lambda x: matmul(ew.mul(x, x), la.transpose(ew.mul(x, x), (1, 0))), (aval(6, 4),)
+    ),
+    Program(
+        "gram-heavy",
+        lambda x, w: matmul(matmul(x, w), la.transpose(matmul(x, w), (1, 0))),
+        (aval(6, 4), aval(4, 5)),
+    ),
     Program("attention", attention, (aval(2, 6, 4), aval(2, 6, 4), aval(2, 6, 4))),
     Program("mlp", mlp, (aval(8, 6), aval(8, dtype=i32), aval(6, 7), aval(7), aval(7, 4), aval(4))),
     Program("adam", adam, (aval(5, 3),) * 4, low=0.1),
     Program("transpose", lambda x: la.transpose(x, (1, 0)), (aval(3, 4),)),
     Program("reshape", lambda x: la.reshape(ew.add(x, x), (2, 6)), (aval(3, 4),)),
-    Program("reshape-heavy", lambda x, w: la.reshape(matmul(x, w), (2, 15)), (aval(6, 4), aval(4, 5))),
+    Program(
+        "reshape-heavy", lambda x, w: la.reshape(matmul(x, w), (2, 15)), (aval(6, 4), aval(4, 5))
+    ),
     Program("flip-self", lambda x: ew.add(x, la.rev(x, (0,))), (aval(5, 2),)),
-    Program("flip-heavy", lambda x, w: (lambda y: ew.add(y, la.rev(y, (0,))))(matmul(x, w)), (aval(6, 4), aval(4, 5))),
-    Program("square-diagonal", lambda x: ew.sub(x, spread(la.reduce_sum(x, (1,)), x, (0,))), (aval(5, 5),)),
-    Program("transpose-self", lambda x: ew.add(tr.exp(x), la.transpose(tr.exp(x), (1, 0))), (aval(5, 5),)),
-    Program("slice", lambda x: ew.mul(vw.slice(ew.add(x, x), (1, 0), (4, 3), (2, 1)), np.float32(3)), (aval(5, 3),)),
-    Program("shift", lambda x: ew.sub(vw.slice(x, (1,), (7,)), vw.slice(x, (0,), (6,))), (aval(7),)),
-    Program("pad", lambda x: vw.pad(tr.exp(x), np.float32(2), ((1, 2, 0), (0, 1, 1))), (aval(3, 4),)),
-    Program("pad-plain", lambda x: vw.pad(x, np.float32(2), ((1, 2, 0), (-1, 1, 1))), (aval(3, 4),)),
-    Program("concatenate", lambda x, y: vw.concatenate([tr.exp(x), y, ew.mul(y, y)], 0), (aval(2, 3), aval(4, 3))),
+    Program(
+        "flip-heavy",
+        lambda x, w: (lambda y: ew.add(y, la.rev(y, (0,))))(matmul(x, w)),
+        (aval(6, 4), aval(4, 5)),
+    ),
+    Program(
+        "square-diagonal",
+        lambda x: ew.sub(x, spread(la.reduce_sum(x, (1,)), x, (0,))),
+        (aval(5, 5),),
+    ),
+    Program(
+        "transpose-self",
+        lambda x: ew.add(tr.exp(x), la.transpose(tr.exp(x), (1, 0))),
+        (aval(5, 5),),
+    ),
+    Program(
+        "slice",
+        lambda x: ew.mul(vw.slice(ew.add(x, x), (1, 0), (4, 3), (2, 1)), np.float32(3)),
+        (aval(5, 3),),
+    ),
+    Program(
+        "shift", lambda x: ew.sub(vw.slice(x, (1,), (7,)), vw.slice(x, (0,), (6,))), (aval(7),)
+    ),
+    Program(
+        "pad", lambda x: vw.pad(tr.exp(x), np.float32(2), ((1, 2, 0), (0, 1, 1))), (aval(3, 4),)
+    ),
+    Program(
+        "pad-plain", lambda x: vw.pad(x, np.float32(2), ((1, 2, 0), (-1, 1, 1))), (aval(3, 4),)
+    ),
+    Program(
+        "concatenate",
+        lambda x, y: vw.concatenate([tr.exp(x), y, ew.mul(y, y)], 0),
+        (aval(2, 3), aval(4, 3)),
+    ),
     Program("concatenate-empty", lambda x, y: vw.concatenate([x, y], 0), (aval(0, 3), aval(4, 3))),
-    Program("iota", lambda x: ew.add(x, ew.cast(vw.broadcasted_iota(i32, (4, 3), 1), f32)), (aval(4, 3),)),
-    Program("causal", lambda x: ew.select(cm.ge(vw.broadcasted_iota(i32, (5, 5), 0), vw.broadcasted_iota(i32, (5, 5), 1)), x, la.full((5, 5), np.float32(-np.inf))), (aval(5, 5),)),
-    Program("integers", lambda x, y: ew.add(ew.mul(x, y), ew.sub(x, x)), (aval(4, 3, dtype=i32), aval(4, 3, dtype=i32))),
-    Program("booleans", lambda x, y: rd.reduce_or(cm.and_(x, cm.not_(y)), (1,)), (aval(4, 3, dtype=b1), aval(4, 3, dtype=b1))),
-    Program("embedding", lambda t, r: tr.exp(take_rows(t, la.reshape(r, (5, 1)))), (aval(6, 3), aval(5, dtype=i32))),
-    Program("embedding-heavy", lambda x, w, r: take_rows(matmul(x, w), la.reshape(r, (5, 1))), (aval(6, 4), aval(4, 3), aval(5, dtype=i32))),
+    Program(
+        "iota",
+        lambda x: ew.add(x, ew.cast(vw.broadcasted_iota(i32, (4, 3), 1), f32)),
+        (aval(4, 3),),
+    ),
+    Program(
+        "causal",
+        lambda x: ew.select(
+            cm.ge(vw.broadcasted_iota(i32, (5, 5), 0), vw.broadcasted_iota(i32, (5, 5), 1)),
+            x,
+            la.full((5, 5), np.float32(-np.inf)),
+        ),
+        (aval(5, 5),),
+    ),
+    Program(
+        "integers",
+        lambda x, y: ew.add(ew.mul(x, y), ew.sub(x, x)),
+        (aval(4, 3, dtype=i32), aval(4, 3, dtype=i32)),
+    ),
+    Program(
+        "booleans",
+        lambda x, y: rd.reduce_or(cm.and_(x, cm.not_(y)), (1,)),
+        (aval(4, 3, dtype=b1), aval(4, 3, dtype=b1)),
+    ),
+    Program(
+        "embedding",
+        lambda t, r: tr.exp(take_rows(t, la.reshape(r, (5, 1)))),
+        (aval(6, 3), aval(5, dtype=i32)),
+    ),
+    Program(
+        "embedding-heavy",
+        lambda x, w, r: take_rows(matmul(x, w), la.reshape(r, (5, 1))),
+        (aval(6, 4), aval(4, 3), aval(5, dtype=i32)),
+    ),
     Program("argmax", lambda x: rd.argmax(x, 1), (aval(5, 4),)),
     Program("half", lambda x: la.reduce_sum(ew.mul(x, x), (1,)), (aval(4, 6, dtype=dt.bfloat16),)),
-    Program("norm-clip", lambda g: ew.mul(g, spread(ar.rsqrt(la.reduce_sum(ew.mul(g, g), (0, 1))), g, (0, 1))), (aval(6, 9),), low=0.1),
-)  # fmt: skip
+    Program(
+        "norm-clip",
+        lambda g: ew.mul(g, spread(ar.rsqrt(la.reduce_sum(ew.mul(g, g), (0, 1))), g, (0, 1))),
+        (aval(6, 9),),
+        low=0.1,
+    ),
+)
 
 BY_NAME = {p.name: p for p in PROGRAMS}

@@ -99,15 +99,24 @@ def test_bad_files_cost_one_warning_and_are_rewritten(kind, directory):
         assert search(region_of(), TARGET).report.cached
 
 
+def with_terms(terms):
+    rest = '"inputs": [], "outputs": [], "temporaries": [], "groups": [], "cost": "0x0p+0"'
+    return f'{{"key": "KEY", "plan": {{{rest}, "terms": [{terms}], "truncated": false}}}}'
+
+
 @pytest.mark.parametrize(
     "body",
     [
-        "[]", "{}", '{"key": "KEY"}', '{"key": "KEY", "plan": {}}', '{"key": "KEY", "plan": 3}',
-        '{"key": "KEY", "plan": {"inputs": [], "outputs": [], "temporaries": [], "terms": [["apply", "nothing", [], "f32"]], "groups": [], "cost": "0x0p+0", "truncated": false}}',
-        '{"key": "KEY", "plan": {"inputs": [], "outputs": [], "temporaries": [], "terms": [["what"]], "groups": [], "cost": "0x0p+0", "truncated": false}}',
-        '{"key": "KEY", "plan": {"inputs": [], "outputs": [], "temporaries": [], "terms": [["load", ["b", [], "f32"], [], 1, ["index", 0, "f32", []], []]], "groups": [], "cost": "0x0p+0", "truncated": false}}',
+        "[]",
+        "{}",
+        '{"key": "KEY"}',
+        '{"key": "KEY", "plan": {}}',
+        '{"key": "KEY", "plan": 3}',
+        with_terms('["apply", "nothing", [], "f32"]'),
+        with_terms('["what"]'),
+        with_terms('["load", ["b", [], "f32"], [], 1, ["index", 0, "f32", []], []]'),
     ],
-)  # fmt: skip
+)
 def test_well_signed_nonsense_is_not_a_plan(body, directory):
     """A right checksum over something that is no plan: written by another version."""
     import hashlib

@@ -1,10 +1,12 @@
+import time
+
 import numpy as np
 import pytest
 
 from lumjax.config import config
 from lumjax.egraph.cost import MACHINES, factors, machine, memory_time
 from lumjax.egraph.encode import encode
-from lumjax.egraph.materialise import materialise
+from lumjax.egraph.materialise import Meter, materialise
 from lumjax.egraph.realise import kernels_of
 from lumjax.egraph.search import search
 from lumjax.egraph.stores import Layout, store_forced
@@ -115,7 +117,7 @@ def test_contraction_with_epilogue_is_one_kernel():
 
 
 def test_loss_and_its_gradient_share_the_rows():
-    f = pr.gradient(lambda a, n: pr.cross_entropy(a, n), 0)
+    f = pr.gradient(pr.cross_entropy, 0)
     plan = found(f, x, pr.aval(64, dtype=pr.i32)).plan
     assert len(plan.groups) == 2  # the rows, and the mean over them
 
@@ -261,6 +263,15 @@ def test_temporaries_have_the_order_in_which_they_are_read():
     assert str(load.coords[-1]) == stored.axes[-1].name
 
 
+def test_the_meter_counts_and_stops():
+    meter = Meter(2, time.perf_counter() + 60)
+    assert [meter.spend() for _ in range(4)] == [True, True, False, False]
+    assert not meter.truncated
+    late = Meter(100, time.perf_counter() - 1)
+    assert not late.spend()
+    assert late.truncated
+
+
 def test_memory_time_grows():
     for m in MACHINES.values():
         times = [memory_time(1 << k, m) for k in range(10, 34)]
@@ -272,7 +283,8 @@ def test_equal_inputs_give_equal_plans():
         for region in cut(pr.BY_NAME[name].jaxpr()):
             if isinstance(region, Region):
                 encoded = encode(region)
-                first = materialise(encoded.roots, encoded.layout, MACHINE)
-                again = materialise(encoded.roots, encoded.layout, MACHINE)
+                late = time.perf_counter() + 60
+                first = materialise(encoded.roots, encoded.layout, MACHINE, Meter(99, late))
+                again = materialise(encoded.roots, encoded.layout, MACHINE, Meter(99, late))
                 assert first.groups == again.groups
                 assert first.cost == again.cost

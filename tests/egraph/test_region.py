@@ -28,8 +28,8 @@ def opaque(v):
 
 
 def barrier(v, number=0):
-    form = lambda *a, id: Barrier(id)
-    return Primitive("barrier", lambda a, id: (a,), lambda v, id: (v,), form).bind(v, id=number)[0]
+    form = lambda *a, n: Barrier(n)
+    return Primitive("barrier", lambda a, n: (a,), lambda v, n: (v,), form).bind(v, n=number)[0]
 
 
 def effect(v, order=Effect.ORDERED):
@@ -82,7 +82,7 @@ def test_limit_keeps_the_meaning(limit):
     whole = [len(r.eqns) for r in regions(cut(jaxpr))]
     assert max(sizes) <= max(whole)
     assert len(sizes) > len(whole)
-    small = [r for r in regions(cut(jaxpr, limit=limit))]
+    small = regions(cut(jaxpr, limit=limit))
     assert all(len([e for e in r.eqns if set(e.outputs) & set(r.outputs)]) <= limit for r in small)
 
 
@@ -161,6 +161,9 @@ def test_optimizer_leaves_repeat():
     assert len({s.key for s in steps}) == 1
 
 
+_seen = set()
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -175,12 +178,12 @@ def test_optimizer_leaves_repeat():
         lambda a: (ew.mul(a, np.float32(2.0)), ew.mul(a, a)),
     ],
 )
-def test_key_tells_programs_apart(change, seen={}):  # noqa: B006 - shared on purpose
+def test_key_tells_programs_apart(change):
     (r,) = regions(cut(staged(change, x)))
     (again,) = regions(cut(staged(change, x)))
     assert r.key == again.key
-    assert r.key not in seen
-    seen[r.key] = change
+    assert r.key not in _seen
+    _seen.add(r.key)
     (other,) = regions(cut(staged(change, pr.aval(64, 64, dtype=np.float16))))
     assert other.key != r.key
 
@@ -242,7 +245,7 @@ def test_complex_and_multiple_outputs_run_alone():
     steps = cut(staged(lambda a: ew.mul(a, a), ShapedArray((3,), np.dtype("complex64"))))
     assert isinstance(steps[0], Alone)
     two = Primitive("two", lambda a: (a, a), lambda v: (v, v), lambda a: elementwise_form())
-    eqns = staged(lambda a: two.bind(a), x)
+    eqns = staged(two.bind, x)
     assert isinstance(cut(eqns)[0], Alone)
 
 

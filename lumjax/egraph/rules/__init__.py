@@ -1,9 +1,10 @@
 """Rewrite rules as data. A rule has a class and a witness, or it does not load.
 
-A rule is written over patterns: `(mul d x y)` is the scalar operation at dtype d (every dtype is part of a term),
-`(mul* d x y)` the same in either order, `(sum d J x)` a reduction over the axis set J. Guards: `(invariant x J)` (x
-depends on no axis of J), `(varies x J)` (on at least one), `(floating d)`, `(integer d)`, `(one x)`, `(zero x)`,
-`(negative_zero x)`, `(minus_one x)`, and any egglog fact. `load` checks rules and `compile_rule` writes egglog.
+A rule is written over patterns: `(mul d x y)` is the scalar operation at dtype d (every dtype is
+part of a term), `(mul* d x y)` the same in either order, `(sum d J x)` a reduction over the axis
+set J. Guards: `(invariant x J)` (x depends on no axis of J), `(varies x J)` (on at least one),
+`(floating d)`, `(integer d)`, `(one x)`, `(zero x)`, `(negative_zero x)`, `(minus_one x)`, and any
+egglog fact. `load` checks rules and `compile_rule` writes egglog.
 """
 
 from __future__ import annotations
@@ -43,11 +44,30 @@ class RuleError(ValueError):
 
 
 UNARY = frozenset(
-    "neg abs recip cast not exp exp2 log log2 sqrt rsqrt square sign floor ceil is_finite".split()
+    [
+        "neg",
+        "abs",
+        "recip",
+        "cast",
+        "not",
+        "exp",
+        "exp2",
+        "log",
+        "log2",
+        "sqrt",
+        "rsqrt",
+        "square",
+        "sign",
+        "floor",
+        "ceil",
+        "is_finite",
+    ]
 )
-BINARY = frozenset("add sub mul div max min and or xor".split())
+BINARY = frozenset(["add", "sub", "mul", "div", "max", "min", "and", "or", "xor"])
 TERNARY = frozenset({"select"})
-REDUCTIONS = {f"reduce_{o}" if o != "sum" else o: o for o in "sum prod max min and or xor".split()}
+REDUCTIONS = {
+    f"reduce_{o}" if o != "sum" else o: o for o in ["sum", "prod", "max", "min", "and", "or", "xor"]
+}
 
 Pattern: TypeAlias = "str | list[Pattern]"
 

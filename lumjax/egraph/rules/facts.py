@@ -1,4 +1,4 @@
-"""Facts about e-classes: free axes, dtype, what a literal is. A missing fact is an error, never a guess."""
+"""Facts about e-classes: free axes, dtype, literals. A missing fact is an error, never a guess."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lumjax import dtype as dt
 from lumjax.kernel.evaluate import literal as value_of
 from lumjax.kernel.term import Lit
 
-# Ap1..ApN: scalar operations; Red: reductions; Leaf: loads and index values without index terms; Index: with.
+# Ap1..ApN: scalar operations; Red: reductions; Leaf: loads and index values (Index: with terms).
 SORTS = """
 (sort Axes (Set i64))
 (datatype* (E (Leaf i64) (Index i64 Es) (Const i64)
@@ -32,10 +32,11 @@ SORTS = """
 (ruleset facts) (ruleset algebra) (ruleset core) (ruleset insert)
 """
 
-_RULES = """
+_RULES = """\
 ((= e (Ap1 o d x)) (= f (free x))) ((set (free e) f))
 ((= e (Ap2 o d x y)) (= f (free x)) (= g (free y))) ((set (free e) (set-union f g)))
-((= e (Ap3 o d x y z)) (= f (free x)) (= g (free y)) (= h (free z))) ((set (free e) (set-union f (set-union g h))))
+((= e (Ap3 o d x y z)) (= f (free x)) (= g (free y)) (= h (free z)))\
+ ((set (free e) (set-union f (set-union g h))))
 ((= e (Red o d j x)) (= f (free x))) ((set (free e) (set-diff f j)))
 ((= e (Ap1 o d x))) ((set (dtype e) d))
 ((= e (Ap2 o d x y))) ((set (dtype e) d))
@@ -82,7 +83,7 @@ def _halves(line: str) -> tuple[str, str]:
 
 
 def embeds(narrow: dt.DType, wide: dt.DType) -> bool:
-    """Whether a cast from `narrow` keeps every value and every later cast's result (ints wrap, floats saturate)."""
+    """Whether a cast from `narrow` keeps all values and what later casts make of them."""
     if dt.is_floating(narrow):
         return (
             dt.is_floating(wide)

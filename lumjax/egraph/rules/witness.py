@@ -23,7 +23,7 @@ _AXES = {a.name: a for a in (I, J, K)}
 
 @dataclass(frozen=True, slots=True)
 class Witness:
-    """`left` and `right` agree on inputs in [low, high] within `tolerance` (relative; None: bit for bit).
+    """Both sides agree on inputs in [low, high] within `tolerance` (relative; None: bit for bit).
 
     `specials` says that nan, infinities, signed zeros and denormals are among the inputs too.
     """
