@@ -39,6 +39,7 @@ from lumjax.trace.dim import (
     logical_and,
     maximum,
     minimum,
+    same,
     substitute,
     symbol,
     symbols,
@@ -426,9 +427,7 @@ def _is(dim: Dim, value: int) -> bool:
 
 
 def _differ(a: Sequence[Dim], b: Sequence[Dim]) -> bool:
-    return any(
-        x is not y and not (isinstance(x, int) and x == y) for x, y in zip(a, b, strict=True)
-    )
+    return not all(same(x, y) for x, y in zip(a, b, strict=True))
 
 
 def _constant(term: Term) -> _Job:
