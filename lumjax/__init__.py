@@ -1,1 +1,74 @@
-"""lumjax."""
+"""lumjax: write NumPy-style functions, transform them with grad, vmap and jit.
+
+>>> import lumjax
+>>> import lumjax.numpy as jnp
+>>> lumjax.grad(lambda x: jnp.sum(x**2))(jnp.array([1.0, 2.0]))
+Array([2., 4.], dtype=float32)
+"""
+
+from __future__ import annotations
+
+# ruff: noqa: I001
+# fmt: off
+from lumjax import (
+    ad_checkpoint as ad_checkpoint,
+    debug as debug,
+    dtypes as dtypes,
+    errors as errors,
+    flatten_util as flatten_util,
+    lax as lax,
+    nn as nn,
+    numpy as numpy,
+    optim as optim,
+    profiler as profiler,
+    random as random,
+    scipy as scipy,
+    tree as tree,
+    tree_util as tree_util,
+    typing as typing,
+)
+from lumjax.ad_checkpoint import (
+    checkpoint as checkpoint,
+    checkpoint_name as checkpoint_name,
+    checkpoint_policies as checkpoint_policies,
+    remat as remat,
+)
+from lumjax.api import (
+    ClosedJaxpr as ClosedJaxpr,
+    ShapeDtypeStruct as ShapeDtypeStruct,
+    ensure_compile_time_eval as ensure_compile_time_eval,
+    eval_shape as eval_shape,
+    make_jaxpr as make_jaxpr,
+    named_call as named_call,
+    named_scope as named_scope,
+)
+from lumjax.compile import jit as jit
+from lumjax.config import config as config, enable_x64 as enable_x64
+from lumjax.control.custom import custom_jvp as custom_jvp, custom_vjp as custom_vjp
+from lumjax.control.debug import pure_callback as pure_callback
+from lumjax.dtype import float0 as float0
+from lumjax.explain import explain as explain
+from lumjax.grad.forward import jvp as jvp
+from lumjax.grad.jacobian import hessian as hessian, jacfwd as jacfwd, jacrev as jacrev
+from lumjax.grad.linear import (
+    linear_transpose as linear_transpose,
+    linearize as linearize,
+    vjp as vjp,
+)
+from lumjax.grad.reverse import grad as grad, value_and_grad as value_and_grad
+from lumjax.machine import (
+    block_until_ready as block_until_ready,
+    default_backend as default_backend,
+    device_count as device_count,
+    device_get as device_get,
+    device_put as device_put,
+    devices as devices,
+    local_device_count as local_device_count,
+    local_devices as local_devices,
+    process_count as process_count,
+    process_index as process_index,
+)
+from lumjax.trace.batch import vmap as vmap
+from lumjax.typing import Array as Array
+
+__version__ = "0.1.0"

@@ -7,6 +7,8 @@ Array(3, dtype=int32, weak_type=True)
 
 from __future__ import annotations
 
+# ruff: noqa: F401, F811
+# pyright: reportUnusedImport=false
 import builtins
 import math
 from collections.abc import Callable, Sequence
@@ -22,26 +24,131 @@ from lumjax.control.scan import scan as scan
 from lumjax.control.scan import while_loop as while_loop
 from lumjax.errors import ShapeError
 from lumjax.grad.forward import stop_gradient as stop_gradient
-from lumjax.trace.core import aval_of
 
 # ruff: noqa: F401
 # fmt: off
-from lumjax.ops import (  # isort: skip
-    ConvDimensionNumbers, DotDimensionNumbers, GatherDimensionNumbers, Precision,
-    ScatterDimensionNumbers, abs, acos, acosh, add, all_gather, argmax, argmin, asin, asinh, atan,
-    atan2, atanh, axis_index, axis_size, broadcast_in_dim, broadcast_shapes, broadcasted_iota,
-    cbrt, ceil, clz, complex, concatenate, conj, conv_dimension_numbers, conv_general_dilated, cos,
-    cosh, cumlogsumexp, cummax, cummin, cumprod, cumsum, digamma, div, dot, dot_general,
-    dynamic_index_in_dim, dynamic_slice, dynamic_slice_in_dim, dynamic_update_index_in_dim,
-    dynamic_update_slice, dynamic_update_slice_in_dim, eq, erf, erf_inv, erfc, exp, exp2,
-    expand_dims, expm1, floor, full, gather, ge, gt, imag, integer_pow, iota, is_finite, le,
-    lgamma, log, log1p, logistic, lt, max, min, mul, ne, neg, nextafter, pad, pmax, pmean, pmin,
-    population_count, pow, ppermute, psum, real, reduce_and, reduce_max, reduce_min, reduce_or,
-    reduce_prod, reduce_sum, reduce_xor, rem, reshape, rev, round, rsqrt, scatter, scatter_add,
-    scatter_max, scatter_min, scatter_mul, scatter_sub, shift_left, shift_right_arithmetic,
-    shift_right_logical, sign, sin, sinh, slice, sqrt, square, squeeze, sub, tan, tanh, top_k,
+from lumjax.ops import (
+    ConvDimensionNumbers,
+    DotDimensionNumbers,
+    GatherDimensionNumbers,
+    Precision,
+    ScatterDimensionNumbers,
+    abs,
+    acos,
+    acosh,
+    add,
+    all_gather,
+    argmax,
+    argmin,
+    asin,
+    asinh,
+    atan,
+    atan2,
+    atanh,
+    axis_index,
+    axis_size,
+    broadcast_in_dim,
+    broadcast_shapes,
+    broadcasted_iota,
+    cbrt,
+    ceil,
+    clz,
+    complex,
+    concatenate,
+    conj,
+    conv_dimension_numbers,
+    conv_general_dilated,
+    cos,
+    cosh,
+    cumlogsumexp,
+    cummax,
+    cummin,
+    cumprod,
+    cumsum,
+    digamma,
+    div,
+    dot,
+    dot_general,
+    dynamic_index_in_dim,
+    dynamic_slice,
+    dynamic_slice_in_dim,
+    dynamic_update_index_in_dim,
+    dynamic_update_slice,
+    dynamic_update_slice_in_dim,
+    eq,
+    erf,
+    erf_inv,
+    erfc,
+    exp,
+    exp2,
+    expand_dims,
+    expm1,
+    floor,
+    full,
+    gather,
+    ge,
+    gt,
+    imag,
+    integer_pow,
+    iota,
+    is_finite,
+    le,
+    lgamma,
+    log,
+    log1p,
+    logistic,
+    lt,
+    max,
+    min,
+    mul,
+    ne,
+    neg,
+    nextafter,
+    pad,
+    pmax,
+    pmean,
+    pmin,
+    population_count,
+    pow,
+    ppermute,
+    psum,
+    real,
+    reduce_and,
+    reduce_max,
+    reduce_min,
+    reduce_or,
+    reduce_prod,
+    reduce_sum,
+    reduce_xor,
+    rem,
+    reshape,
+    rev,
+    round,
+    rsqrt,
+    scatter,
+    scatter_add,
+    scatter_max,
+    scatter_min,
+    scatter_mul,
+    scatter_sub,
+    shift_left,
+    shift_right_arithmetic,
+    shift_right_logical,
+    sign,
+    sin,
+    sinh,
+    slice,
+    sqrt,
+    square,
+    squeeze,
+    sub,
+    tan,
+    tanh,
+    top_k,
     transpose,
 )
+from lumjax.trace.core import aval_of
+
 # fmt: on
 
 bitwise_and, bitwise_or, bitwise_xor, bitwise_not = ops.and_, ops.or_, ops.xor, ops.not_
@@ -116,7 +223,7 @@ def collapse(operand: Any, start_dimension: int, stop_dimension: int | None = No
 
 
 def slice_in_dim(
-    operand: Any, start_index: int | None, limit_index: int | None, stride: int = 1, axis: int = 0
+    operand: Any, start_index: Any, limit_index: Any, stride: int = 1, axis: int = 0
 ) -> Any:
     """A slice of one axis."""
     shape = tuple(aval_of(ops.asvalue(operand)).shape)

@@ -75,13 +75,13 @@ def log_sigmoid(x: ArrayLike) -> Any:
 
 
 def soft_sign(x: ArrayLike) -> Any:
-    """X / (1 + |x|)."""
+    """`x` / (1 + |x|)."""
     value = _float(x)
     return value / (jnp.abs(value) + 1)
 
 
 def silu(x: ArrayLike) -> Any:
-    """X * sigmoid(x)."""
+    """`x` * sigmoid(x)."""
     value = _float(x)
     return value * ops.logistic(value)
 
@@ -90,7 +90,7 @@ swish = silu
 
 
 def mish(x: ArrayLike) -> Any:
-    """X * tanh(softplus(x))."""
+    """`x` * tanh(softplus(x))."""
     value = _float(x)
     return value * jnp.tanh(softplus(value))
 
@@ -101,7 +101,7 @@ def tanh(x: ArrayLike) -> Any:
 
 
 def hard_tanh(x: ArrayLike) -> Any:
-    """X limited to [-1, 1]."""
+    """`x` limited to [-1, 1]."""
     value = _float(x)
     return jnp.where(value > 1, 1, jnp.where(value < -1, -1, value))
 
@@ -112,7 +112,7 @@ def hard_sigmoid(x: ArrayLike) -> Any:
 
 
 def hard_silu(x: ArrayLike) -> Any:
-    """X * hard_sigmoid(x)."""
+    """`x` * hard_sigmoid(x)."""
     value = _float(x)
     return value * hard_sigmoid(value)
 
@@ -121,13 +121,13 @@ hard_swish = hard_silu
 
 
 def leaky_relu(x: ArrayLike, negative_slope: ArrayLike = 1e-2) -> Any:
-    """X where x >= 0, else negative_slope * x."""
+    """`x` where x >= 0, else negative_slope * x."""
     value = _float(x)
     return jnp.where(value >= 0, value, negative_slope * value)
 
 
 def elu(x: ArrayLike, alpha: ArrayLike = 1.0) -> Any:
-    """X where x > 0, else alpha * (exp(x) - 1)."""
+    """`x` where x > 0, else alpha * (exp(x) - 1)."""
     value = _float(x)
     positive = value > 0
     return jnp.where(positive, value, alpha * jnp.expm1(jnp.where(positive, 0.0, value)))
@@ -146,7 +146,7 @@ def selu(x: ArrayLike) -> Any:
 
 
 def gelu(x: ArrayLike, approximate: bool = True) -> Any:
-    """X times the normal distribution function of x; by default its tanh approximation.
+    """`x` times the normal distribution function of x; by default its tanh approximation.
 
     Source: Hendrycks and Gimpel 2016.
     """
@@ -183,7 +183,7 @@ def _finite_max(x: Any, axis: Any, where: Any = None) -> Any:
 
 
 def _exponentials(x: Any, axis: Any) -> tuple[Any, Any, Any]:
-    """x less its maximum, the exponentials of that, and their sum."""
+    """`x` less its maximum, the exponentials of that, and their sum."""
     shifted = x - _finite_max(x, axis)
     terms = jnp.exp(shifted)
     return shifted, terms, jnp.sum(terms, axis, keepdims=True)

@@ -131,7 +131,7 @@ def identity() -> GradientTransformation:
 
 
 def apply_updates(params: Params, updates: Any) -> Params:
-    """Params + updates, each leaf in the parameter's dtype; None updates leave a parameter alone.
+    """`params` + updates, each leaf in the parameter's dtype; None updates leave a parameter alone.
 
     >>> import lumjax.numpy as jnp
     >>> apply_updates(jnp.array(1.0), jnp.array(-0.25))
@@ -173,10 +173,10 @@ def scale_by_schedule(step_size_fn: Schedule) -> GradientTransformation:
 def scale_by_learning_rate(
     learning_rate: ScalarOrSchedule, *, flip_sign: bool = True
 ) -> GradientTransformation:
-    """Multiply by the learning rate, a number or a schedule; by its negative unless told otherwise."""
+    """Multiply by minus the learning rate, a number or a schedule (`flip_sign=False`: by plus)."""
     sign = -1 if flip_sign else 1
     if callable(learning_rate):
-        schedule = learning_rate
+        schedule: Schedule = learning_rate
         return scale_by_schedule(lambda count: sign * schedule(count))
     return scale(sign * learning_rate)
 

@@ -26,7 +26,7 @@ from lumjax.errors import ArgumentTypeError, ArgumentValueError, DTypeError, Sha
 from lumjax.trace.core import Tracer, aval_of
 
 Key = Any
-Shape = Sequence[int]
+Shape = Sequence[Any]
 
 # ---- keys
 
@@ -202,8 +202,8 @@ def bits(key: Key, shape: Shape = (), dtype: Any = np.uint32) -> Any:
     return _bits(key, 8 * kind.itemsize, _shape("random.bits", shape))
 
 
-def _shape(operation: str, shape: Any) -> tuple[int, ...]:
-    found = (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape)
+def _shape(operation: str, shape: Any) -> tuple[Any, ...]:
+    found: tuple[Any, ...] = (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape)
     if any(isinstance(n, (int, np.integer)) and n < 0 for n in found):
         raise ShapeError(
             operation=operation, required="sizes >= 0", got=str(found), fix="correct the shape"

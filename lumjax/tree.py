@@ -441,3 +441,29 @@ def _unflatten_partial(func: Any, children: Any) -> Partial:
 
 
 register_pytree_node(Partial, _flatten_partial, _unflatten_partial)
+
+
+# ---- treedefs
+
+
+def all_leaves(iterable: Iterable[Any], is_leaf: _IsLeaf = None) -> bool:
+    """Whether every item is a leaf."""
+    items = list(iterable)
+    flat = leaves(items, is_leaf)
+    same = len(flat) == len(items)
+    return same and builtins.all(a is b for a, b in zip(flat, items, strict=True))
+
+
+def treedef_children(treedef: PyTreeDef) -> list[PyTreeDef]:
+    """The structures of a node's children."""
+    return treedef.children()
+
+
+def treedef_is_leaf(treedef: PyTreeDef) -> bool:
+    """Whether the structure is that of one leaf."""
+    return treedef.is_leaf()
+
+
+def treedef_tuple(treedefs: Iterable[PyTreeDef]) -> PyTreeDef:
+    """The structure of a tuple of trees."""
+    return optree.treespec_tuple(treedefs, namespace=_NAMESPACE)

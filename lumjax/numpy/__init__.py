@@ -7,6 +7,9 @@ Array([0.5, 1.5, 2.5], dtype=float32)
 
 from __future__ import annotations
 
+# ruff: noqa: F401, I001
+# pyright: reportUnusedImport=false
+# fmt: off
 import builtins as _builtins
 from typing import Any
 
@@ -15,260 +18,56 @@ import numpy as _np
 
 from lumjax import dtype as _dt
 from lumjax.numpy import linalg as linalg
-from lumjax.numpy import methods as _methods  # installs the methods  # noqa: F401
+from lumjax.numpy import methods as _methods  # installs the methods
 from lumjax.numpy.creation import (
-    arange,
-    array,
-    asarray,
-    astype,
-    broadcast_to,
-    copy,
-    empty,
-    empty_like,
-    eye,
-    full,
-    full_like,
-    identity,
-    indices,
-    linspace,
-    logspace,
-    meshgrid,
-    ones,
-    ones_like,
-    tri,
-    tril,
-    triu,
-    zeros,
+    arange, array, asarray, astype, broadcast_to, copy, empty, empty_like, eye, full, full_like,
+    identity, indices, linspace, logspace, meshgrid, ones, ones_like, tri, tril, triu, zeros,
     zeros_like,
-)  # fmt: skip
+)
 from lumjax.numpy.elementwise import (
-    abs,
-    absolute,
-    acos,
-    acosh,
-    add,
-    angle,
-    arccos,
-    arccosh,
-    arcsin,
-    arcsinh,
-    arctan,
-    arctan2,
-    arctanh,
-    around,
-    asin,
-    asinh,
-    atan,
-    atan2,
-    atanh,
-    bitwise_and,
-    bitwise_invert,
-    bitwise_left_shift,
-    bitwise_not,
-    bitwise_or,
-    bitwise_right_shift,
-    bitwise_xor,
-    cbrt,
-    ceil,
-    clip,
-    conj,
-    conjugate,
-    copysign,
-    cos,
-    cosh,
-    deg2rad,
-    degrees,
-    divide,
-    divmod,
-    equal,
-    exp,
-    exp2,
-    expm1,
-    fabs,
-    fix,
-    float_power,
-    floor,
-    floor_divide,
-    fmax,
-    fmin,
-    fmod,
-    greater,
-    greater_equal,
-    heaviside,
-    hypot,
-    imag,
-    invert,
-    iscomplexobj,
-    isfinite,
-    isinf,
-    isnan,
-    isneginf,
-    isposinf,
-    isrealobj,
-    left_shift,
-    less,
-    less_equal,
-    log,
-    log1p,
-    log2,
-    log10,
-    logaddexp,
-    logaddexp2,
-    logical_and,
-    logical_not,
-    logical_or,
-    logical_xor,
-    maximum,
-    minimum,
-    mod,
-    modf,
-    multiply,
-    nan_to_num,
-    negative,
-    not_equal,
-    positive,
-    pow,
-    power,
-    rad2deg,
-    radians,
-    real,
-    reciprocal,
-    remainder,
-    right_shift,
-    rint,
-    round,
-    sign,
-    signbit,
-    sin,
-    sinc,
-    sinh,
-    sqrt,
-    square,
-    subtract,
-    tan,
-    tanh,
-    true_divide,
-    trunc,
-)  # fmt: skip
+    abs, absolute, acos, acosh, add, angle, arccos, arccosh, arcsin, arcsinh, arctan, arctan2,
+    arctanh, around, asin, asinh, atan, atan2, atanh, bitwise_and, bitwise_invert,
+    bitwise_left_shift, bitwise_not, bitwise_or, bitwise_right_shift, bitwise_xor, cbrt, ceil,
+    clip, conj, conjugate, copysign, cos, cosh, deg2rad, degrees, divide, divmod, equal, exp,
+    exp2, expm1, fabs, fix, float_power, floor, floor_divide, fmax, fmin, fmod, greater,
+    greater_equal, heaviside, hypot, imag, invert, iscomplexobj, isfinite, isinf, isnan,
+    isneginf, isposinf, isrealobj, left_shift, less, less_equal, log, log1p, log2, log10,
+    logaddexp, logaddexp2, logical_and, logical_not, logical_or, logical_xor, maximum, minimum,
+    mod, modf, multiply, nan_to_num, negative, not_equal, positive, pow, power, rad2deg,
+    radians, real, reciprocal, remainder, right_shift, rint, round, sign, signbit, sin, sinc,
+    sinh, sqrt, square, subtract, tan, tanh, true_divide, trunc,
+)
 from lumjax.numpy.functional import (
-    allclose,
-    apply_along_axis,
-    array_equal,
-    convolve,
-    correlate,
-    gradient,
-    interp,
-    isclose,
-    polyval,
-    trapezoid,
-    vectorize,
-)  # fmt: skip
+    allclose, apply_along_axis, array_equal, convolve, correlate, gradient, interp, isclose,
+    polyval, trapezoid, vectorize,
+)
 from lumjax.numpy.indexing import (
-    argwhere,
-    flatnonzero,
-    nonzero,
-    select,
-    take,
-    take_along_axis,
-    where,
-)  # fmt: skip
+    argwhere, flatnonzero, nonzero, select, take, take_along_axis, where,
+)
 from lumjax.numpy.linear import (
-    cross,
-    diag,
-    diagflat,
-    diagonal,
-    dot,
-    einsum,
-    inner,
-    kron,
-    matmul,
-    outer,
-    tensordot,
-    trace,
-    vdot,
-    vecdot,
-)  # fmt: skip
+    cross, diag, diagflat, diagonal, dot, einsum, inner, kron, matmul, outer, tensordot, trace,
+    vdot, vecdot,
+)
 from lumjax.numpy.manipulation import (
-    append,
-    array_split,
-    atleast_1d,
-    atleast_2d,
-    atleast_3d,
-    broadcast_arrays,
-    broadcast_shapes,
-    column_stack,
-    concat,
-    concatenate,
-    dstack,
-    expand_dims,
-    flip,
-    fliplr,
-    flipud,
-    hsplit,
-    hstack,
-    matrix_transpose,
-    moveaxis,
-    ndim,
-    permute_dims,
-    ravel,
-    repeat,
-    reshape,
-    roll,
-    rollaxis,
-    rot90,
-    shape,
-    size,
-    split,
-    squeeze,
-    stack,
-    swapaxes,
-    tile,
-    transpose,
-    unstack,
-    vsplit,
-    vstack,
-)  # fmt: skip
+    append, array_split, atleast_1d, atleast_2d, atleast_3d, broadcast_arrays, broadcast_shapes,
+    column_stack, concat, concatenate, dstack, expand_dims, flip, fliplr, flipud, hsplit,
+    hstack, matrix_transpose, moveaxis, ndim, permute_dims, ravel, repeat, reshape, roll,
+    rollaxis, rot90, shape, size, split, squeeze, stack, swapaxes, tile, transpose, unstack,
+    vsplit, vstack,
+)
 from lumjax.numpy.padding import pad
 from lumjax.numpy.reductions import (
-    all,
-    amax,
-    amin,
-    any,
-    argmax,
-    argmin,
-    average,
-    count_nonzero,
-    cumprod,
-    cumsum,
-    diff,
-    max,
-    mean,
-    min,
-    nanmax,
-    nanmean,
-    nanmin,
-    nansum,
-    prod,
-    ptp,
-    std,
-    sum,
-    var,
-)  # fmt: skip
+    all, amax, amin, any, argmax, argmin, average, count_nonzero, cumprod, cumsum, diff, max,
+    mean, min, nanmax, nanmean, nanmin, nansum, prod, ptp, std, sum, var,
+)
 from lumjax.numpy.sorting import (
-    argsort,
-    bincount,
-    digitize,
-    isin,
-    median,
-    percentile,
-    quantile,
-    searchsorted,
-    sort,
-    unique,
-)  # fmt: skip
+    argsort, bincount, digitize, isin, median, percentile, quantile, searchsorted, sort, unique,
+)
 from lumjax.trace.array import Array as _Array
 from lumjax.trace.core import Tracer as _Tracer
 from lumjax.trace.core import aval_of as _aval_of
+from lumjax.typing import Array as _ArrayType
+# fmt: on
 
 # ---- dtypes and constants
 
@@ -285,17 +84,9 @@ dtype = _np.dtype
 e, pi, inf, nan, euler_gamma = _np.e, _np.pi, _np.inf, _np.nan, _np.euler_gamma
 newaxis = None
 finfo, iinfo, issubdtype = _dt.finfo, _dt.iinfo, _dt.issubdtype
-acos, acosh, asin, asinh, atan, atan2, atanh = acos, acosh, asin, asinh, atan, atan2, atanh
-permute_dims, concat = permute_dims, concat
 
 
-class _ArrayType(type):
-    def __instancecheck__(cls, instance: Any) -> _builtins.bool:
-        return isinstance(instance, (_Array, _Tracer))
-
-
-class ndarray(metaclass=_ArrayType):  # noqa: N801
-    """The type of arrays, traced ones included, for isinstance and annotations."""
+ndarray = _ArrayType
 
 
 def promote_types(a: Any, b: Any) -> _np.dtype[Any]:

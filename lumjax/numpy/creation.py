@@ -73,7 +73,7 @@ def _from(x: Any, dtype: Any) -> Value:
 
 
 def _narrowed(x: np.ndarray[Any, Any], dtype: Any) -> np.ndarray[Any, Any]:
-    """A NumPy array in a dtype that lumjax has, on the way to `dtype`; values are those of `dtype`."""
+    """A NumPy array on the way to `dtype`, in a dtype that lumjax has; values are `dtype`'s."""
     with np.errstate(all="ignore"):
         return np.array(x, dtype) if dt.canonicalize(x.dtype) != x.dtype else np.array(x)
 
@@ -340,7 +340,7 @@ def logspace(
     dtype: Any = None,
     axis: int = 0,
 ) -> Any:
-    """Base ** linspace(start, stop).
+    """`base` ** linspace(start, stop).
 
     >>> logspace(0, 2, 3)
     Array([  1.,  10., 100.], dtype=float32)
@@ -433,9 +433,8 @@ def meshgrid(*xi: ArrayLike, copy: bool = True, sparse: bool = False, indexing: 
     out: list[Any] = []
     for k, v in enumerate(vectors):
         place = order.index(k)
-        shape = [1] * len(vectors)
-        shape[place] = sizes[k]
-        grid = ops.reshape(v, tuple(shape))
+        shape = tuple(sizes[k] if j == place else 1 for j in range(len(vectors)))
+        grid = ops.reshape(v, shape)
         out.append(grid if sparse else broadcast_to(grid, tuple(sizes[i] for i in order)))
     return out
 

@@ -91,7 +91,7 @@ def hypot(x1: ArrayLike, x2: ArrayLike, /) -> Any:
 
 
 def add(x: ArrayLike, y: ArrayLike, /) -> Any:
-    """X + y; bools combine by or.
+    """`x` + y; bools combine by or.
 
     >>> add(asarray([1, 2]), 0.5)
     Array([1.5, 2.5], dtype=float32)
@@ -101,18 +101,18 @@ def add(x: ArrayLike, y: ArrayLike, /) -> Any:
 
 
 def subtract(x: ArrayLike, y: ArrayLike, /) -> Any:
-    """X - y."""
+    """`x` - y."""
     return ops.sub(_plain(x), _plain(y))
 
 
 def multiply(x: ArrayLike, y: ArrayLike, /) -> Any:
-    """X * y; bools combine by and."""
+    """`x` * y; bools combine by and."""
     a, b = ops.promote_values(_plain(x), _plain(y))
     return ops.and_(a, b) if dt.is_bool(aval_of(a).dtype) else ops.mul(a, b)
 
 
 def divide(x: ArrayLike, y: ArrayLike, /) -> Any:
-    """X / y; integers give floats.
+    """`x` / y; integers give floats.
 
     >>> divide(asarray([1, 2]), 2)
     Array([0.5, 1. ], dtype=float32)
@@ -150,7 +150,7 @@ def _float_divmod(a: Any, b: Any) -> tuple[Any, Any]:
 
 
 def remainder(x: ArrayLike, y: ArrayLike, /) -> Any:
-    """X modulo y, with the sign of y.
+    """`x` modulo y, with the sign of y.
 
     >>> remainder(-1, 3)
     Array(2, dtype=int32, weak_type=True)
@@ -185,7 +185,7 @@ def modf(x: ArrayLike, /) -> tuple[Any, Any]:
 
 
 def power(x: ArrayLike, y: ArrayLike, /) -> Any:
-    """X ** y. A known integer exponent is exact repeated multiplication.
+    """`x` ** y. A known integer exponent is exact repeated multiplication.
 
     >>> power(asarray([2, 3]), 2)
     Array([4, 9], dtype=int32)
@@ -225,7 +225,7 @@ def _integer_power(a: Any, b: Any) -> Any:
 
 
 def float_power(x: ArrayLike, y: ArrayLike, /) -> Any:
-    """X ** y in floating point."""
+    """`x` ** y in floating point."""
     return ops.pow(*_floats(x, y))
 
 
@@ -235,7 +235,7 @@ def negative(x: ArrayLike, /) -> Any:
 
 
 def positive(x: ArrayLike, /) -> Any:
-    """X."""
+    """The operand itself."""
     return asarray(x)
 
 
@@ -245,7 +245,7 @@ def reciprocal(x: ArrayLike, /) -> Any:
 
 
 def square(x: ArrayLike, /) -> Any:
-    """X * x."""
+    """`x` * x."""
     return ops.square(asarray(x))
 
 
@@ -275,7 +275,7 @@ def _rounding(name: str, f: Callable[[Any], Any], doc: str) -> Callable[[ArrayLi
 
 floor = _rounding("floor", ops.floor, "The largest integer not above x.")
 ceil = _rounding("ceil", ops.ceil, "The smallest integer not below x.")
-trunc = fix = _rounding("trunc", ops.trunc, "x without its fraction.")
+trunc = fix = _rounding("trunc", ops.trunc, "`x` without its fraction.")
 rint = _rounding("rint", ops.round, "The nearest integer, ties to even.")
 
 
@@ -399,10 +399,10 @@ def logical_not(x: ArrayLike, /) -> Any:
     return ops.not_(truth(x))
 
 
-bitwise_and = _comparison("bitwise_and", ops.and_, "x & y, bit by bit.")
-bitwise_or = _comparison("bitwise_or", ops.or_, "x | y, bit by bit.")
-bitwise_xor = _comparison("bitwise_xor", ops.xor, "x ^ y, bit by bit.")
-left_shift = bitwise_left_shift = _comparison("left_shift", ops.shift_left, "x << y.")
+bitwise_and = _comparison("bitwise_and", ops.and_, "`x` & y, bit by bit.")
+bitwise_or = _comparison("bitwise_or", ops.or_, "`x` | y, bit by bit.")
+bitwise_xor = _comparison("bitwise_xor", ops.xor, "`x` ^ y, bit by bit.")
+left_shift = bitwise_left_shift = _comparison("left_shift", ops.shift_left, "`x` << y.")
 
 
 def bitwise_not(x: ArrayLike, /) -> Any:
@@ -414,7 +414,7 @@ invert = bitwise_invert = bitwise_not
 
 
 def right_shift(x: ArrayLike, y: ArrayLike, /) -> Any:
-    """X >> y, keeping the sign."""
+    """`x` >> y, keeping the sign."""
     a, b = ops.promote_values(_plain(x), _plain(y))
     signed = dt.is_signed(aval_of(a).dtype)
     return (ops.shift_right_arithmetic if signed else ops.shift_right_logical)(a, b)

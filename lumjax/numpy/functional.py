@@ -119,7 +119,7 @@ def _check_cores(cores: list[list[str]], shapes: list[tuple[Any, ...]]) -> None:
 def apply_along_axis(
     func1d: Callable[..., Any], axis: int, arr: ArrayLike, *args: Any, **kwargs: Any
 ) -> Any:
-    """`func1d` applied to every 1-d slice along an axis; its result's axes take the axis's place."""
+    """`func1d` of every 1-d slice along an axis; its result's axes take the axis's place."""
     value = asarray(arr)
     rank = aval_of(value).ndim
     axis = ops.canonical_axis("jnp.apply_along_axis", axis, rank)
@@ -269,7 +269,7 @@ def _sliding(operation: str, a: Any, v: Any, mode: str, precision: Any, turn: bo
 
 
 def gradient(f: ArrayLike, *varargs: Any, axis: Any = None) -> Any:
-    """Central differences inside, one-sided at the ends, along each axis; `varargs` are spacings."""
+    """Central differences inside, one-sided at the ends, along axes; `varargs` are spacings."""
     value = asarray(f)
     if not dt.is_inexact(aval_of(value).dtype):
         value = ops.cast(value, np.float64)

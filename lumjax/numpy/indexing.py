@@ -55,14 +55,12 @@ class _Parsed:
     shapes: tuple[Any, ...]
 
 
-def _is_integer(x: Any) -> bool:
-    return isinstance(x, (int, np.integer)) and not isinstance(x, (bool, np.bool_))
-
-
 def _entry(item: Any) -> Any:
     """One item of an index: a slice, None, Ellipsis, a Python int, or an array."""
-    if item is None or item is Ellipsis or isinstance(item, slice) or _is_integer(item):
-        return int(item) if _is_integer(item) else item
+    if isinstance(item, (int, np.integer)) and not isinstance(item, bool):
+        return int(item)
+    if item is None or item is Ellipsis or isinstance(item, slice):
+        return item
     if isinstance(item, (float, complex, str)):
         raise ArgumentTypeError(
             operation="indexing",
@@ -120,7 +118,7 @@ def _parse(shape: Sequence[Any], index: Any) -> _Parsed:
 
 
 def _check(entry: Any, length: Any, axis: int) -> Any:
-    if isinstance(entry, slice) or isinstance(entry, Tracer) or not isinstance(length, int):
+    if isinstance(entry, (slice, Tracer)) or not isinstance(length, int):
         return entry
     low, high = (entry, entry) if isinstance(entry, int) else _range(entry)
     if low is not None and not (-length <= low and high < length):
@@ -152,7 +150,7 @@ def getitem(x: Any, index: Any, mode: str | None = None, fill_value: Any = None)
 def _unchecked(value: Any, index: Any) -> _Parsed:
     """Like `_parse`, where the mode says what out-of-range indices do."""
     entries = tuple(
-        Array(np.int32(e)[...]) if isinstance(e, int) else e
+        Array(np.asarray(e, np.int32)) if isinstance(e, int) else e
         for e in _items(index if isinstance(index, tuple) else (index,))
     )
     shape = aval_of(value).shape
@@ -261,7 +259,7 @@ def _advanced(value: Any, parsed: _Parsed, mode: str | None, fill_value: Any) ->
 
 
 def wrap_negative(index: Any, length: Any) -> Any:
-    """Indices counted from the end made to count from the start, as int32 (int64 where it must be)."""
+    """Indices from the end made to count from the start, as int32 (int64 where it must be)."""
     dtype = aval_of(index).dtype
     if dt.is_unsigned(dtype) or dt.is_bool(dtype):
         return ops.cast(index, np.int32)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -27,7 +28,7 @@ def _axis(operation: str, axis: int, ndim: int) -> int:
 
 
 def _axes(operation: str, axes: Any, ndim: int) -> tuple[int, ...]:
-    given = (axes,) if isinstance(axes, (int, np.integer)) else tuple(axes)
+    given: tuple[Any, ...] = (axes,) if isinstance(axes, (int, np.integer)) else tuple(axes)
     return tuple(_axis(operation, a, ndim) for a in given)
 
 
@@ -325,7 +326,7 @@ def array_split(ary: ArrayLike, indices_or_sections: Any, axis: int = 0) -> list
         inner = [int(i) for i in np.asarray(indices_or_sections)]
         edges = [0, *[min(max(i + length if i < 0 else i, 0), length) for i in inner], length]
     pieces: list[Any] = []
-    for begin, end in zip(edges[:-1], edges[1:], strict=True):
+    for begin, end in itertools.pairwise(edges):
         low, high = [0] * len(lengths), list(lengths)
         low[axis], high[axis] = begin, max(begin, end)
         pieces.append(ops.slice(value, low, high))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -118,7 +119,7 @@ def quantile(
     shape = tuple(aval_of(value).shape)
     value = ops.transpose(value, [*kept, *axes])
     lead = tuple(shape[k] for k in kept)
-    value = ops.reshape(value, (*lead, int(np.prod([shape[k] for k in axes]))))
+    value = ops.reshape(value, (*lead, math.prod(shape[k] for k in axes)))
     ordered = ops.sort(value, len(kept))
     levels = ops.cast(asarray(q), aval_of(value).dtype)
     result = _interpolated(ordered, levels, method)

@@ -50,43 +50,43 @@ class AtIndex:
         return getitem(self.array, self.index, mode, fill_value)
 
     def set(self, values: Any, *, mode: str | None = None, **_: Any) -> Any:
-        """X with x[index] = values."""
+        """`x` with x[index] = values."""
         return self._update("set", values, mode)
 
     def add(self, values: Any, *, mode: str | None = None, **_: Any) -> Any:
-        """X with x[index] += values."""
+        """`x` with x[index] += values."""
         return self._update("add", values, mode)
 
     def subtract(self, values: Any, *, mode: str | None = None, **_: Any) -> Any:
-        """X with x[index] -= values."""
+        """`x` with x[index] -= values."""
         return self._update("add", ops.neg(asarray(values)), mode)
 
     def multiply(self, values: Any, *, mode: str | None = None, **_: Any) -> Any:
-        """X with x[index] *= values."""
+        """`x` with x[index] *= values."""
         return self._update("mul", values, mode)
 
     mul = multiply
 
     def divide(self, values: Any, *, mode: str | None = None, **_: Any) -> Any:
-        """X with x[index] /= values."""
+        """`x` with x[index] /= values."""
         ones = ops.full(aval_of(self.array).shape, 1, aval_of(self.array).dtype)
         return ops.div(self.array, AtIndex(ones, self.index)._update("mul", values, mode))
 
     def power(self, values: Any, *, mode: str | None = None, **_: Any) -> Any:
-        """X with x[index] **= values."""
+        """`x` with x[index] **= values."""
         ones = ops.full(aval_of(self.array).shape, 1, aval_of(self.array).dtype)
         return ops.pow(self.array, AtIndex(ones, self.index)._update("mul", values, mode))
 
     def min(self, values: Any, *, mode: str | None = None, **_: Any) -> Any:
-        """X with x[index] = minimum(x[index], values)."""
+        """`x` with x[index] = minimum(x[index], values)."""
         return self._update("min", values, mode)
 
     def max(self, values: Any, *, mode: str | None = None, **_: Any) -> Any:
-        """X with x[index] = maximum(x[index], values)."""
+        """`x` with x[index] = maximum(x[index], values)."""
         return self._update("max", values, mode)
 
     def apply(self, func: Callable[[Any], Any], *, mode: str | None = None, **_: Any) -> Any:
-        """X with x[index] = func(x[index]); duplicates apply once."""
+        """`x` with x[index] = func(x[index]); duplicates apply once."""
         return self._update("set", func(getitem(self.array, self.index, mode)), mode)
 
     def _update(self, kind: str, values: Any, mode: str | None) -> Any:
@@ -102,9 +102,9 @@ class AtIndex:
             )
         y = ops.cast(y, aval.dtype) if dt.is_numeric(aval.dtype) else y
         mask = self.index
-        if isinstance(mask, (Array, Tracer, np.ndarray)) and mask.dtype == np.bool_:
-            if tuple(mask.shape) == tuple(aval.shape) and aval_of(y).size == 1:
-                return self._masked(kind, x, asarray(mask), y)
+        is_mask = isinstance(mask, (Array, Tracer, np.ndarray)) and mask.dtype == np.bool_
+        if is_mask and tuple(mask.shape) == tuple(aval.shape) and aval_of(y).size == 1:
+            return self._masked(kind, x, asarray(mask), y)
         return self._scatter(kind, x, y, mode)
 
     def _masked(self, kind: str, x: Any, mask: Any, y: Any) -> Any:
@@ -115,7 +115,7 @@ class AtIndex:
         return ops.select(mask, combine[kind](x, whole), x)
 
     def _scatter(self, kind: str, x: Any, y: Any, mode: str | None) -> Any:
-        """Every other index: number the elements, index the numbers, scatter into the flat array."""
+        """Every other index: number the elements, index the numbers, scatter into one axis."""
         aval = aval_of(x)
         size = aval.size
         whole = _leading(self.index, aval.ndim)

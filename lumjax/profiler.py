@@ -1,0 +1,105 @@
+"""Spans of wall time that the program itself names: annotate, then read `spans()`.
+
+>>> with StepTraceAnnotation("train", step_num=3):
+...     pass
+>>> spans()[-1].name, spans()[-1].details
+('train', {'step_num': 3})
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+KEPT = 65536  # the latest spans; older ones are dropped
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A named interval of one thread. `begin` and `end` are seconds of time.perf_counter."""
+
+    name: str
+    begin: float
+    end: float
+    thread: int
+    depth: int  # how many spans of this thread were open around it
+    details: dict[str, Any]
+
+    @property
+    def seconds(self) -> float:
+        """The length."""
+        return self.end - self.begin
+
+
+_spans: deque[Span] = deque(maxlen=KEPT)
+
+
+class _Open(threading.local):
+    depth = 0
+
+
+_open = _Open()
+
+
+def spans() -> list[Span]:
+    """The finished spans, oldest first, of all threads."""
+    return list(_spans)
+
+
+def clear() -> None:
+    """Forget all spans."""
+    _spans.clear()
+
+
+class TraceAnnotation:
+    """A context manager that records the block as a span; `details` are kept with it."""
+
+    def __init__(self, name: str, **details: Any) -> None:
+        self.name = name
+        self.details = details
+        self._begin = 0.0
+
+    def __enter__(self) -> TraceAnnotation:
+        _open.depth += 1
+        self._begin = time.perf_counter()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _open.depth -= 1
+        span = Span(
+            self.name, self._begin, time.perf_counter(), threading.get_ident(), _open.depth,
+            self.details,
+        )  # fmt: skip
+        _spans.append(span)
+
+
+class StepTraceAnnotation(TraceAnnotation):
+    """The span of one training step; give `step_num`."""
+
+
+def annotate_function(
+    func: Callable[P, R], name: str | None = None, **details: Any
+) -> Callable[P, R]:
+    """`func`, recording each call as a span under its own or the given name.
+
+    >>> annotate_function(len, name="length")([1, 2])
+    2
+    >>> spans()[-1].name
+    'length'
+    """
+    label = name or getattr(func, "__name__", repr(func))
+
+    @functools.wraps(func)
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        with TraceAnnotation(label, **details):
+            return func(*args, **kwargs)
+
+    return run
