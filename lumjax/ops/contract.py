@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from enum import Enum
 from typing import Any, TypeAlias
@@ -20,6 +21,7 @@ from lumjax.ops.checks import (
     check_distinct,
     check_dtype,
     check_same_dtypes,
+    silent,
     static_ints,
     text,
 )
@@ -170,7 +172,7 @@ def _aval(
     return (ShapedArray(tuple(shape), dtype, all_weak(lhs, rhs)),)
 
 
-@np.errstate(all="ignore")
+@silent
 def _eval(
     x: NDArray,
     y: NDArray,
@@ -186,7 +188,7 @@ def _eval(
     batch, rows, cols, terms = (
         [v.shape[a] for a in axes] for v, axes in ((x, lb), (x, left), (y, right), (x, lc))
     )
-    m, n, k = (int(np.prod(sizes, dtype=np.int64)) for sizes in (rows, cols, terms))
+    m, n, k = math.prod(rows), math.prod(cols), math.prod(terms)
     a = x.astype(wide, copy=False).transpose(*lb, *left, *lc).reshape(*batch, m, k)
     b = y.astype(wide, copy=False).transpose(*rb, *rc, *right).reshape(*batch, k, n)
     return (np.matmul(a, b).reshape((*batch, *rows, *cols)).astype(dtype, copy=False),)

@@ -24,6 +24,7 @@ from lumjax.ops.checks import (
     check_dtype,
     check_length,
     check_same_dtypes,
+    silent,
     static_int,
     static_ints,
     text,
@@ -245,7 +246,7 @@ def _out_size(n: Dim, taps: Dim, k: int, p: dict[str, Any]) -> Dim:
     return max(size, 0) if isinstance(size, int) else size
 
 
-@np.errstate(all="ignore")
+@silent
 def _eval(x: NDArray, w: NDArray, **p: Any) -> tuple[NDArray]:
     (lhs_spec, rhs_spec, out_spec), batches = p["dimension_numbers"], p["batch_group_count"]
     groups = p["feature_group_count"] * batches

@@ -22,6 +22,7 @@ from lumjax.ops.checks import (
     apply,
     canonical_axis,
     check_dtype,
+    silent,
 )
 from lumjax.ops.compare import eq, gt, lt, or_
 from lumjax.ops.elementwise import add, cast, mul, select, sub
@@ -171,7 +172,7 @@ def _cumulative(
         canonical_axis(name, axis, x.ndim)
         return (x,)
 
-    @np.errstate(all="ignore")
+    @silent
     def run(x: NDArray, *, axis: int, reverse: bool) -> tuple[NDArray]:
         wide = x.astype(dt.accumulation_dtype(x.dtype), copy=False)
         out = evaluate(np.flip(wide, axis) if reverse else wide, axis)

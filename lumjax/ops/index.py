@@ -23,6 +23,7 @@ from lumjax.ops.checks import (
     apply,
     check_dtype,
     check_same_dtypes,
+    silent,
     static_dims,
     static_ints,
     text,
@@ -375,7 +376,7 @@ def scatter_record(
             )
         return (ShapedArray(x.shape, x.dtype, all_weak(x, indices, updates)),)
 
-    @np.errstate(all="ignore")
+    @silent
     def evaluate(x: NDArray, indices: NDArray, updates: NDArray, **p: Any) -> tuple[NDArray]:
         if updates.size == 0:
             return (x,)

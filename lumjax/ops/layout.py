@@ -26,6 +26,7 @@ from lumjax.ops.checks import (
     check_length,
     check_sizes,
     linear_jvp,
+    silent,
     static_dims,
     static_ints,
     text,
@@ -400,7 +401,7 @@ def _reduce_sum_aval(x: ShapedArray, *, axes: tuple[int, ...]) -> tuple[ShapedAr
     return (x.with_shape(reduced_shape("reduce_sum", x.shape, axes)),)
 
 
-@np.errstate(all="ignore")
+@silent
 def _reduce_sum_eval(x: NDArray, *, axes: tuple[int, ...]) -> tuple[NDArray]:
     total = np.add.reduce(x, axis=axes, dtype=dt.accumulation_dtype(x.dtype))
     return (np.asarray(total, x.dtype),)

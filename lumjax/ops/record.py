@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextvars
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -12,6 +10,7 @@ import numpy as np
 
 from lumjax import dtype as dt
 from lumjax.errors import DTypeError, ShapeError
+from lumjax.ops.checks import quiet as quiet
 from lumjax.ops.layout import broadcast_in_dim, transpose
 from lumjax.trace.aval import ShapedArray
 from lumjax.trace.batch import MappedAxis
@@ -24,20 +23,6 @@ Shape: TypeAlias = tuple[Dim, ...]
 JvpResult: TypeAlias = tuple[Sequence[Value], Sequence[Value | None]]
 
 # ---- what operands an operation takes
-
-
-class Quiet(threading.local):
-    """Runs a function with floating-point warnings off. Entering `np.errstate` would cost 2 us per
-    operation.
-    """
-
-    def __init__(self) -> None:
-        context = contextvars.Context()
-        context.run(np.seterr, all="ignore")
-        self.run = context.run
-
-
-quiet = Quiet()
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from lumjax.ops.checks import (
     canonical_axes,
     canonical_axis,
     check_dtype,
+    silent,
     text,
 )
 from lumjax.ops.compare import eq, ne, or_
@@ -114,12 +115,12 @@ def reduce_min(operand: Value, axes: Any) -> Value:
     return apply(reduce_min_p, operand, axes=axes)[0]
 
 
-@np.errstate(all="ignore")
+@silent
 def _reduce_max_eval(x: NDArray, *, axes: tuple[int, ...]) -> tuple[NDArray]:
     return (np.asarray(np.maximum.reduce(x, axis=axes, initial=lowest(x.dtype)), x.dtype),)
 
 
-@np.errstate(all="ignore")
+@silent
 def _reduce_min_eval(x: NDArray, *, axes: tuple[int, ...]) -> tuple[NDArray]:
     return (np.asarray(np.minimum.reduce(x, axis=axes, initial=highest(x.dtype)), x.dtype),)
 
@@ -183,7 +184,7 @@ def reduce_prod(operand: Value, axes: Any) -> Value:
     return apply(reduce_prod_p, operand, axes=axes)[0]
 
 
-@np.errstate(all="ignore")
+@silent
 def _reduce_prod_eval(x: NDArray, *, axes: tuple[int, ...]) -> tuple[NDArray]:
     product = np.multiply.reduce(x, axis=axes, dtype=dt.accumulation_dtype(x.dtype))
     return (np.asarray(product).astype(x.dtype),)

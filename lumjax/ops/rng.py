@@ -20,6 +20,7 @@ from lumjax.ops.checks import (
     all_weak,
     apply,
     check_dtype,
+    silent,
     text,
 )
 from lumjax.ops.compare import or_, xor
@@ -83,7 +84,7 @@ def _rounds(
     return x0, x1
 
 
-@np.errstate(over="ignore")
+@silent
 def _eval(k0: NDArray, k1: NDArray, x0: NDArray, x1: NDArray) -> tuple[NDArray, ...]:
     def plus(x: NDArray, y: Any) -> NDArray:
         return x + np.uint32(y) if isinstance(y, int) else x + y

@@ -27,6 +27,7 @@ from lumjax.ops.checks import (
     check_same_dtypes,
     check_sizes,
     linear_jvp,
+    silent,
     static_dims,
     static_int,
     static_ints,
@@ -467,7 +468,7 @@ def _iota_aval(*, dtype: dt.DType, shape: Shape, dimension: int) -> tuple[Shaped
     return (out,)
 
 
-@np.errstate(all="ignore")
+@silent
 def _iota_eval(*, dtype: dt.DType, shape: Any, dimension: int) -> tuple[NDArray]:
     column = np.arange(shape[dimension]).astype(dtype)
     sizes = [n if k == dimension else 1 for k, n in enumerate(shape)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -184,7 +185,7 @@ def locate(
     """The positions that index vectors name; out of range they are clipped, or not valid."""
     lead = _indexed_axes(shape, numbers, slice_sizes, indices.ndim - 1)
     rank = indices.ndim - 1 + len(numbers.offset_dims) - (len(shape) - lead)
-    strides = [int(np.prod(shape[k + 1 : lead], dtype=np.int64)) for k in range(lead)]
+    strides = [math.prod(shape[k + 1 : lead]) for k in range(lead)]
     places = batch_places(numbers, rank)
     batch = indices.shape[:-1]
     start = np.zeros(batch, np.int64)
@@ -195,7 +196,7 @@ def locate(
         if wanted.dtype == np.uint64:
             wanted = np.minimum(wanted, np.uint64(np.iinfo(np.int64).max))
         wanted = wanted.astype(np.int64)
-        clipped = np.clip(wanted, 0, limit)
+        clipped = np.minimum(np.maximum(wanted, 0), limit)
         if not clip:
             inside = wanted == clipped
             valid = inside if valid is None else valid & inside
@@ -212,8 +213,7 @@ def locate(
             index = index + _spread(step, [place], rank)
     if valid is not None:
         valid = None if valid.all() else np.broadcast_to(_spread(valid, places, rank), index.shape)
-    row = int(np.prod(shape[lead:], dtype=np.int64))
-    return Positions(row, index, valid)
+    return Positions(math.prod(shape[lead:]), index, valid)
 
 
 def _spread(x: NDArray, places: Sequence[int], rank: int) -> NDArray:

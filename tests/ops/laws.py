@@ -1,4 +1,4 @@
-"""Laws that every record of the movement, reduction, contraction and indexing files must obey, checked on a sample."""
+"""Laws that every record must obey, checked on one sample with NumPy alone."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from lumjax import config
 from lumjax import dtype as dt
+from lumjax.config import config
 from lumjax.trace.array import Array
 from lumjax.trace.aval import ShapedArray
 from lumjax.trace.batch import MappedAxis
@@ -81,7 +81,7 @@ def check_form(prim: Primitive, args: list[np.ndarray], params: Any) -> bool:
 def check_batch(
     prim: Primitive, args: list[np.ndarray], params: Any, rng: np.random.Generator, size: int = 3
 ) -> None:
-    """The batch rule agrees with a loop, for every set of mapped operands (at most 8 sets), axes at random."""
+    """The batch rule agrees with a loop, for at most 8 sets of mapped operands, axes at random."""
     sets = [m for m in itertools.product((False, True), repeat=len(args)) if any(m)]
     for mapped in sets[:7] + sets[-1:]:
         dims = [
@@ -107,7 +107,7 @@ def check_batch(
 
 
 def without_options(params: Any, **changes: Any) -> dict[str, Any]:
-    """The params in which the operation is exact (no narrow result) and, where asked for, linear."""
+    """The params in which the operation is exact and, where asked for, linear."""
     changed = {k: v for k, v in changes.items() if params.get(k) is not None}
     if "preferred_element_type" in params:
         changed["preferred_element_type"] = None
@@ -133,7 +133,7 @@ def check_jvp(
     tol: float = 1e-5,
 ) -> None:
     """The tangent agrees with a central difference, for each operand and all together."""
-    with config.config.scope(enable_x64=True):
+    with config.scope(enable_x64=True):
         args, params = widened(args), without_options(params)
         moving = [k for k, a in enumerate(args) if dt.is_inexact(a.dtype)]
         assert moving
@@ -179,8 +179,8 @@ def check_transpose(
     linear: tuple[int, ...],
     rng: np.random.Generator,
 ) -> None:
-    """<ct, f(t)> == <f'(ct), t> in the operands `linear`, which the operation is jointly linear in."""
-    with config.config.scope(enable_x64=True):
+    """The dot-product identity in the operands in which the operation is jointly linear."""
+    with config.scope(enable_x64=True):
         args, params = widened(args), without_options(params, fill_value=0)
         inputs = [Linear(aval_of(a)) if k in linear else Array(a) for k, a in enumerate(args)]
         (out,) = run(prim, args, params)

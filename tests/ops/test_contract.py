@@ -23,7 +23,7 @@ def dot_params(numbers, preferred=None):
 
 
 def random_dot(rng):
-    """Shapes and dimension numbers with up to 2 batch, 2 contracting and 2 free axes in any order."""
+    """Shapes and dimension numbers, up to 2 axes of each kind in any order."""
     batch, terms, left, right = (
         [int(n) for n in rng.choice([0, 1, 2, 3], rng.integers(3))] for _ in range(4)
     )

@@ -1,4 +1,4 @@
-"""gather, the scatters and dynamic slices: random dimension numbers, indices out of range, duplicates, derivatives."""
+"""gather, scatters, dynamic slices: random numbers, bad indices, duplicates, derivatives."""
 
 import numpy as np
 import pytest
@@ -249,7 +249,7 @@ def test_sums_of_narrow_dtypes_accumulate_wide():
 def test_products_with_duplicates_differentiate_to_second_order(factors):
     at = np.asarray([[0], [0], [1]])
     ours = lambda u: scatter_monoid.scatter_mul(np.asarray([2.0, 7.0]), at, u, PUT)
-    a, b, c = factors
+    a, b, _ = factors
     with config.scope(enable_x64=True):
         u = np.asarray(factors)
         want = [[2 * b, 2 * a, 0], [0, 0, 7]]

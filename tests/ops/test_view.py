@@ -1,4 +1,4 @@
-"""Movement against NumPy and jax.lax, for every dtype that moves, at sizes 0 and 1, with cotangents of padding."""
+"""Movement against NumPy and jax.lax: numbers and keys, sizes 0 and 1, cotangents of padding."""
 
 import numpy as np
 import pytest
@@ -56,9 +56,7 @@ def test_random_pads(seed):
     params = {"padding_config": tuple(config)}
     check(view.pad_p, args, params, rng, (0, 1))
     laws.check_transpose(view.pad_p, [args[0], args[1] * 0], params, (0,), rng)
-    # XLA disagrees with its own documentation where cropping removes all of an axis; NumPy's answer is ours.
-    if all(low + n > 0 and high + n > 0 for n, (low, high, _) in zip(shape, config, strict=True)):
-        laws.close(view.pad(*args, config), np.asarray(lax.pad(*args, config)))
+    laws.close(view.pad(*args, config), np.asarray(lax.pad(*args, config)))
 
 
 def test_padding_cotangent_is_not_poisoned_by_infinite_elements():
