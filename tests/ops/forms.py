@@ -1,4 +1,4 @@
-"""The meaning of a Form in plain NumPy, read from its index maps alone: what a record's `eval` must agree with."""
+"""The meaning of a Form in plain NumPy, read from its maps alone: `eval` must agree with it."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def gather(form: Gather, arrays: list[np.ndarray], dtype: np.dtype) -> np.ndarra
 
 
 def interpret(form: Form, arrays: list[np.ndarray], out: ShapedArray) -> np.ndarray | None:
-    """The output that the form describes; None for the forms that hold no maps (Map, Expand, Opaque)."""
+    """The output that the form describes; None for forms without maps (Map, Expand, Opaque)."""
     match form:
         case Move():
             return move(form, arrays)

@@ -1,4 +1,4 @@
-"""Collectives over the axis of a vmap: values, derivatives inside and outside, nesting, unbound names."""
+"""Collectives over the axis of a vmap: values, derivatives, nesting, unbound names."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""dot_general and conv_general_dilated with random dimension numbers, against jax.lax and their own maps."""
+"""dot_general and conv_general_dilated with random dimension numbers, against jax and the maps."""
 
 import numpy as np
 import pytest
