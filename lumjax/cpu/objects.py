@@ -28,6 +28,8 @@ from lumjax.errors import CacheWarning, CompileError
 from lumjax.target import Backend, Target
 
 _MAGIC = b"lumjax-object-1\n"
+# The machine scheduler lifts an unrolled tile's loads over its arithmetic until registers spill.
+_OPTION = "-enable-misched=false"
 _lock = threading.RLock()
 
 
@@ -37,6 +39,7 @@ def _llvm() -> ModuleType:
 
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
+    llvm.set_option("", _OPTION)
     return llvm
 
 
@@ -142,7 +145,7 @@ def object_code(text: str, target: Target) -> bytes:
     Raises CompileError if LLVM refuses the text.
     """
     key = hashlib.sha256(
-        "\0".join([target.arch, target.features, _version(), text]).encode()
+        "\0".join([target.arch, target.features, _version(), _OPTION, text]).encode()
     ).digest()
     path = Path(config.cache_dir) / "objects" / f"{key.hex()[:40]}.o" if config.cache else None
     if path is not None:

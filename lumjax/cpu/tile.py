@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from lumjax import dtype as dt
 from lumjax.cpu import analysis, math, real
@@ -10,9 +11,10 @@ from lumjax.cpu.convert import Lanes, cast, compute_type, fill, parts, round_to_
 from lumjax.cpu.emit import Reg, bits, constant, number
 from lumjax.cpu.index import Index
 from lumjax.cpu.values import Values, restore
-from lumjax.kernel.ir import Stmt, Tile, Value
+from lumjax.kernel.ir import LoadValue, Stmt, Tile, Value
 from lumjax.target import Target
 from lumjax.trace import dim as dims
+from lumjax.trace.dim import Dim
 
 UNROLL = 4  # steps of the innermost k loop per trip
 LIGHT_EPILOGUE = 48  # operations, over the whole tile, up to which the epilogue is written out
@@ -26,6 +28,28 @@ def tile_shape(dtype: dt.DType, target: Target) -> tuple[int, int]:
     return rows, vectors * target.lanes(max(4, dtype.itemsize))
 
 
+def collapsed(stmt: Tile) -> Tile:
+    """The tile with neighbouring k loops made one where both operands walk them as one."""
+    loads = [v for v in (stmt.lhs, stmt.rhs) if isinstance(v, LoadValue)]
+    names = frozenset(name for name, _ in stmt.k)
+    if len(loads) < 2 or any(dims.symbols(v.mask) & names for v in loads):
+        return stmt
+    loops = list(stmt.k)
+    gone: dict[str, Dim] = {}
+    for at in range(len(loops) - 1, 0, -1):
+        (outer, count), (inner, extent) = loops[at - 1], loops[at]
+        steps = [
+            (dims.coefficient(v.offset, outer), dims.coefficient(v.offset, inner)) for v in loads
+        ]
+        if all(a is not None and b is not None and dims.same(a, b * extent) for a, b in steps):
+            loops[at - 1 : at + 1] = [(inner, count * extent)]
+            gone[outer] = 0
+    if not gone:
+        return stmt
+    left, right = (replace(v, offset=dims.substitute(v.offset, gone)) for v in loads)
+    return replace(stmt, k=tuple(loops), lhs=left, rhs=right)
+
+
 class TileRenderer:
     """Emits one Tile; `body` renders statements."""
 
@@ -33,7 +57,7 @@ class TileRenderer:
         self, r: Values, stmt: Tile, target: Target, body: Callable[[Sequence[Stmt]], None]
     ) -> None:
         self.r = r
-        self.stmt = stmt
+        self.stmt = stmt = collapsed(stmt)
         self.body = body
         width = bits(compute_type(stmt.dtype)) // 8 if stmt.dtype != dt.bool_ else 1
         self.lanes = max(2, min(target.lanes(max(1, width)), 1 << (stmt.cols - 1).bit_length()))
