@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 
 import lumjax.dtype as dt
 from lumjax.config import config
-from lumjax.cpu.objects import host_target
+from lumjax.cpu import objects
+from lumjax.cpu.objects import host_target, object_code
 from lumjax.cpu.render import render, unsupported
+from lumjax.cpu.tile import tile_shape
 from lumjax.errors import UnsupportedError, VerificationError
 from lumjax.kernel.emit import CAST
 from lumjax.kernel.emulate import emulate
@@ -31,10 +33,12 @@ from lumjax.kernel.ir import (
     StoreStmt,
 )
 from lumjax.kernel.term import Buffer
+from lumjax.target import Backend, Target
 from lumjax.trace import dim as dims
 from lumjax.trace.form import ReduceOp
 from tests.cpu.kernels import compare, const, kernel, map_kernel, op, sym
 from tests.cpu.random_kernels import Generator, array
+from tests.cpu.test_tile import matmul
 
 F32 = dt.float32
 RNG = np.random.default_rng(3)
@@ -364,3 +368,29 @@ def test_the_interpreter_checks_what_was_written():
         emulate(kern, {"x": np.zeros(4, F32), "out": np.zeros(4, F32)}, {})
     with pytest.raises(VerificationError, match="buffer x"):
         emulate(kern, {"x": np.zeros(5, F32), "out": np.zeros(4, F32)}, {})
+
+
+@pytest.mark.parametrize(
+    ("arch", "features", "width", "registers"),
+    [
+        ("skylake-avx512", "+avx512f,+avx512vl,+avx512bw,+avx512dq,+fma,+f16c,+avx2", 64, 32),
+        ("haswell", "+avx2,+fma,+f16c", 32, 16),
+    ],
+)
+def test_code_for_other_machines_is_accepted(arch, features, width, registers):
+    """Compiled, not run: every random kernel and one tile."""
+    if not host_target().features.count("+sse4.2"):
+        pytest.skip("needs an x86-64 host")
+    target = Target(Backend.CPU, arch, features, width, registers, 2)
+    rows, cols = tile_shape(F32, target)
+    kernels = [Generator(seed).build() for seed in range(7000, 7006)]
+    with config.scope(cache=False):
+        for kern in [*kernels, matmul(70, 100, 30, rows, cols)]:
+            assert object_code(render(kern, target), target)
+
+
+@pytest.mark.parametrize("seed", range(7000, 7010))
+def test_text_for_neon_is_valid(seed):
+    target = Target(Backend.CPU, "neoverse-n1", "+neon,+fp-armv8", 16, 32, 2)
+    text = render(Generator(seed).build(), target)
+    objects._llvm().parse_assembly(text).verify()
