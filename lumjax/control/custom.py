@@ -38,7 +38,7 @@ from lumjax.grad.forward import describe
 from lumjax.grad.reverse import LinearTrace
 from lumjax.ops.elementwise import add, asvalue
 from lumjax.trace.aval import ShapedArray
-from lumjax.trace.core import EvalTrace, Value, active_traces, aval_of, current
+from lumjax.trace.core import EvalTrace, Trace, Value, active_traces, aval_of, current
 from lumjax.trace.stage import StageTrace
 
 R = TypeVar("R")
@@ -127,9 +127,7 @@ class _Custom(ABC, Generic[R]):
         def call(*args: Any) -> Any:
             return guarded(fun, *with_fixed(fixed, args))
 
-        if any(
-            isinstance(t, StageTrace) and not isinstance(t, LinearTrace) for t in active_traces()
-        ):
+        if any(map(_needs_program, active_traces())):
             callee = stage_tree(call if fixed else fun, in_tree, avals)
             return Body(avals, callee.jaxpr, callee.consts, None, [callee.out_tree])
         out_trees: list[tree.PyTreeDef] = []
@@ -148,6 +146,12 @@ class _Custom(ABC, Generic[R]):
     @abstractmethod
     def _bind(self, fixed: dict[int, Any], flat: list[Value], in_tree: tree.PyTreeDef) -> R:
         """Call on differentiable leaves `flat`, with the other arguments in `fixed`."""
+
+
+def _needs_program(trace: Trace) -> bool:
+    """Whether a trace must see the function's equations: to record them, or to find collectives."""
+    records = isinstance(trace, StageTrace) and not isinstance(trace, LinearTrace)
+    return records or trace.axis_name is not None
 
 
 def with_fixed(fixed: dict[int, Any], args: Sequence[Any]) -> list[Any]:

@@ -27,13 +27,24 @@ from lumjax.control.staging import (
 )
 from lumjax.grad.nested import JvpJaxpr
 from lumjax.grad.reverse import Cotangent, LinearTrace, MaskAware
-from lumjax.ops.layout import batch_first, moveaxis
+from lumjax.ops.layout import batch_first, moveaxis, reshape
+from lumjax.ops.view import concatenate
+from lumjax.ops.view import slice as slice_rows
 from lumjax.trace.array import Array
 from lumjax.trace.aval import ShapedArray
 from lumjax.trace.batch import MappedAxis
-from lumjax.trace.core import Jaxpr, Linear, Primitive, Value, aval_of, evaluate
+from lumjax.trace.core import (
+    Jaxpr,
+    Linear,
+    Primitive,
+    Value,
+    aval_of,
+    eval_jaxpr,
+    evaluate,
+    sub_jaxprs,
+)
 from lumjax.trace.dim import Dim
-from lumjax.trace.form import Opaque
+from lumjax.trace.form import Expand, Form, Opaque
 
 T = TypeVar("T")
 
@@ -300,11 +311,52 @@ def _backward_scan(
     ]
 
 
+# ---- the compiler's view
+
+_SHORT = 32  # equations of all steps together
+
+
+def _form(*avals: ShapedArray, jaxpr: Jaxpr, loop: Loop, **params: Any) -> Form:
+    """A loop that is short, or asked to be unrolled whole, is written out step by step."""
+    if isinstance(loop.length, int):
+        unrolled = loop.unroll > 1 and loop.unroll >= loop.length
+        if unrolled or loop.length * _equations(jaxpr) <= _SHORT:
+            return Expand()
+    return Opaque("scan runs its compiled body step by step")
+
+
+def _equations(jaxpr: Jaxpr) -> int:
+    return sum(1 + sum(map(_equations, sub_jaxprs(e.params))) for e in jaxpr.eqns)
+
+
+def _expand(*args: Value, jaxpr: Jaxpr, loop: Loop, consts: int, carry: int) -> tuple[Value, ...]:
+    fixed, state, xs = cut(args, consts, carry)
+    length = int(loop.length)
+    ys: list[Sequence[Value]] = [()] * length
+    for i in range(length - 1, -1, -1) if loop.reverse else range(length):
+        outs = eval_jaxpr(jaxpr, (*fixed, *state, *(_row(x, i) for x in xs)))
+        state, ys[i] = outs[:carry], outs[carry:]
+    if not length:
+        return (*state, *(zeros(_stacked(a, 0)) for a in jaxpr.out_avals[carry:]))
+    return (*state, *(_stack(column) for column in zip(*ys, strict=True)))
+
+
+def _row(x: Value, i: int) -> Value:
+    shape = aval_of(x).shape
+    rest = [0] * (len(shape) - 1)
+    return reshape(slice_rows(x, (i, *rest), (i + 1, *shape[1:])), shape[1:])
+
+
+def _stack(rows: Sequence[Value]) -> Value:
+    return concatenate([reshape(r, (1, *aval_of(r).shape)) for r in rows], 0)
+
+
 scan_p = Primitive(
     "scan",
     aval=_aval,
     eval=_eval,
-    form=lambda *avals, **params: Opaque("scan runs its compiled body step by step"),
+    form=_form,
+    expand=_expand,
     jvp=_jvp,
     transpose=MaskAware(_transpose),
     batch=_batch,

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import lumjax.ops as ops
+from lumjax.compile import jit as compiled_jit
 from lumjax.control.call import call_p
 from lumjax.control.checkpoint import checkpoint, checkpoint_p, remat
 from lumjax.control.custom import custom_jvp
@@ -257,3 +258,26 @@ def test_the_records():
     close(grad(lambda x: total(checkpoint_name(x, "n")))(X), np.ones(3, np.float32))
     close(vmap(lambda x: checkpoint_name(x, "n"))(X), X)
     assert call_p is not checkpoint_p
+
+
+def test_the_planned_peak_of_a_compiled_gradient_falls():
+    rng = np.random.default_rng(0)
+    weights = [rng.normal(size=(16, 16)).astype(np.float32) / 4 for _ in range(6)]
+    x = rng.normal(size=(16, 16)).astype(np.float32)
+
+    def loss(layer):
+        def f(weights, x):
+            for w in weights:
+                x = layer(w, x)
+            return total(x)
+
+        return f
+
+    def layer(w, x):
+        y = ops.tanh(ops.dot(x, w))
+        return ops.sin(ops.dot(y, w)) + y
+
+    plain, saving = (compiled_jit(grad(loss(f))) for f in (layer, checkpoint(layer)))
+    close(saving(weights, x), plain(weights, x), 1e-4)
+    peaks = [f.program(weights, x).executable().peak_bytes for f in (plain, saving)]
+    assert peaks[1] < 0.6 * peaks[0]

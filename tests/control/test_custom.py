@@ -177,6 +177,19 @@ def test_weak_arguments_stay_weak_under_every_transformation():
     assert jit(lambda: f(1.0))().weak
 
 
+def test_collectives_inside():
+    f = custom_jvp(lambda x: x * ops.psum(1, "i"))
+    f.defjvp(lambda p, t: (f(*p), t[0] * ops.psum(1, "i")))
+    for lanes in (2, 3):
+        found = vmap(lambda x: f(2.0) * x, axis_name="i")(X[:lanes])
+        close(found, 2.0 * lanes * X[:lanes], 1e-6)
+        close(vmap(grad(f), axis_name="i")(X[:lanes]), np.full(lanes, lanes, np.float32))
+    g = custom_vjp(lambda x: ops.psum(x, "i"))
+    g.defvjp(lambda x: (g(x), None), lambda _, ct: (ct,))
+    close(vmap(g, axis_name="i")(X), np.full(3, X.sum()), 1e-6)
+    close(vmap(lambda x: g(1.0) * x, axis_name="i")(X), 3 * X, 1e-6)
+
+
 # ---- custom_jvp
 
 

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from lumjax.config import config
+from lumjax.grad.jacobian import jacfwd, jacrev
+from lumjax.trace.batch import vmap
 from tests.control.programs import BOTH_MODES, FORWARD_ONLY, LANES, POINT, REVERSE_ONLY
 from tests.control.worlds import close, jax_world, plain, real
 
@@ -105,3 +107,18 @@ def test_agrees_with_jax(program, name):
         world = jax_world()
         expected = transform(world, program(world))
     close(transform(real, program(real)), expected)
+
+
+@pytest.mark.parametrize("program", [*BOTH_MODES, *REVERSE_ONLY], ids=lambda p: p.__name__)
+def test_jacobians(program):
+    f, g = program(real), program(plain)
+    close(jacrev(f)(POINT), jacrev(g)(POINT))
+    if program not in REVERSE_ONLY:
+        close(jacfwd(f)(POINT), jacrev(g)(POINT))
+
+
+@pytest.mark.parametrize("program", [*BOTH_MODES, *FORWARD_ONLY], ids=lambda p: p.__name__)
+def test_other_mapped_axes(program):
+    f = program(real)
+    expected = vmap(f)(LANES)
+    close(vmap(f, in_axes=1, out_axes=1)(LANES.T), np.asarray(expected.data).T)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import lumjax.ops as ops
+from lumjax import tree
 from lumjax.control.call import call_p
 from lumjax.control.custom import custom_jvp
 from lumjax.control.debug import callback
@@ -357,11 +358,37 @@ def test_an_unmapped_carry_stays_unmapped():
     assert [v.aval.shape for v in loop.outputs] == [(), (3,), (2,)]
 
 
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("length", [0, 1, 3])
+def test_a_short_loop_is_written_out_for_the_compiler(length, reverse):
+    xs = np.arange(6, dtype=np.float32).reshape(3, 2)[:length]
+    body = lambda c, x: ((c[0] * 0.5 + x, c[1] + 1), (c[0], c[1]))
+    run = lambda c, xs: scan(body, (c, 0), xs, reverse=reverse)
+    flat = lambda c, xs: tree.leaves(run(c, xs))
+    avals = [ShapedArray((2,), np.dtype(F32)), ShapedArray((length, 2), np.dtype(F32))]
+    (loop,) = stage(flat, avals).jaxpr.eqns
+    assert type(scan_p.form(**loop.params)).__name__ == "Expand"
+    start = np.ones(2, np.float32)
+    args = [ops.asvalue(a) for a in (start, np.int32(0), xs)]
+    close(list(scan_p.expand(*args, **loop.params)), tree.leaves(run(start, xs)), 1e-6)
+
+
+def test_which_loops_are_written_out():
+    def form(length, unroll):
+        step = lambda c, _: (jit(lambda c: ops.sin(ops.sin(c)))(c), None)
+        run = lambda c: (scan(step, c, None, length=length, unroll=unroll)[0],)
+        (loop,) = stage(run, [ShapedArray((), np.dtype(F32))]).jaxpr.eqns
+        return type(scan_p.form(**loop.params)).__name__
+
+    assert form(10, 1) == "Expand"
+    assert form(11, 1) == form(100, 2) == form(100, False) == "Opaque"
+    assert form(100, 100) == form(100, True) == "Expand"
+
+
 def test_the_record():
     aval = ShapedArray((3,), np.dtype(F32))
     jaxpr = stage(lambda x: scan(lambda c, r: (c + r, c), 0.0, x), (aval,)).jaxpr
     (loop,) = jaxpr.eqns
     assert isinstance(loop.inputs[0], Literal)
     assert loop.params["jaxpr"].consts == 0
-    assert "body" in scan_p.form(aval, **loop.params).why
     assert call_p.linearize is not None
