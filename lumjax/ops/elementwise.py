@@ -141,6 +141,8 @@ def _beside(number: float, x: Array | Tracer, operation: str) -> Value:
     aval = x.aval
     if aval.dtype not in (INEXACT if type(number) is float else NUMBERS).dtypes:
         return number
+    if aval.weak and aval.dtype != dt.scalar_dtype(number):
+        return number  # of two weak operands the wider wins
     scalar = Array(_scalar(number, aval.dtype, operation), True)
     if not aval.shape:
         return scalar
@@ -514,13 +516,15 @@ def _sincos_jvp(primals: Sequence[Value], ts: Sequence[Value | None]) -> JvpResu
 
 
 def _sin_jvp(primals: Sequence[Value], ts: Sequence[Value | None]) -> JvpResult:
-    outs, out_ts = _sincos_jvp(primals, ts)
-    return outs[:1], out_ts[:1]
+    (x,), (t,) = primals, ts
+    sine, cosine = sincos_p.bind(x)
+    return (sine,), (None if t is None else mul(t, cosine),)
 
 
 def _cos_jvp(primals: Sequence[Value], ts: Sequence[Value | None]) -> JvpResult:
-    outs, out_ts = _sincos_jvp(primals, ts)
-    return outs[1:], out_ts[1:]
+    (x,), (t,) = primals, ts
+    sine, cosine = sincos_p.bind(x)
+    return (cosine,), (None if t is None else neg(mul(t, sine)),)
 
 
 sin_p, sin = unary(
