@@ -2,9 +2,10 @@
 
     prove_bounds(kernel, sizes) -> tuple of Breach, empty when every access is proved
 
-An access is proved by replacing variables, innermost first, by the ends of their loops (each end of a minimum is
-tried), and by adding multiples of what its mask guarantees; the rest is interval arithmetic of `trace/expr.py`.
-Nothing is run. An access that cannot be proved counts as a breach.
+An access is proved by replacing variables, innermost first, by the ends of their loops (each end
+of a minimum is tried), and by adding multiples of what its mask guarantees; the rest is interval
+arithmetic of `trace/expr.py`. Nothing is run. An access that cannot be proved counts as a
+breach.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class Breach:
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A loop variable or job index: its symbol with numeric bounds, its lower end, its (exclusive) upper ends."""
+    """A loop variable or job index: a symbol with numeric bounds, its lower and upper ends."""
 
     symbol: Expr
     begin: Dim
@@ -206,7 +207,7 @@ def _guarantees(condition: Dim) -> Iterator[Dim]:
 
 
 def _improved(expr: Dim, known: Sequence[Dim], sign: int) -> Dim:
-    """A bound of `expr` (upper for sign 1, lower for -1) with fewer variables, from what is known >= 0."""
+    """A bound of `expr` (sign 1: upper, -1: lower) in fewer variables, from what is known >= 0."""
     for fact in known:
         for name in sorted(dims.symbols(fact)):
             mine, its = dims.coefficient(expr, name), dims.coefficient(fact, name)

@@ -1,10 +1,11 @@
 """CONTRACT: sums of products with free axes on both sides, in register tiles with an epilogue.
 
-`acc[m, n] = sum_k lhs[m, k] * rhs[k, n]` where m, n are one axis of each side and every other free axis is walked
-outside. The columns n are the vector axis and the root's last axis, so operands swap sides if need be. An operand
-that is not a plain load (a term, a window with padding, a transposed or a large right side) is staged: the right
-side once, into column panels in a workspace; the left side per job, into scratch. A long sum with a small result
-is split into partial sums (see split.py). Convolutions and their gradients are all this.
+`acc[m, n] = sum_k lhs[m, k] * rhs[k, n]` where m, n are one axis of each side and every other
+free axis is walked outside. The columns n are the vector axis and the root's last axis, so
+operands swap sides if need be. An operand that is not a plain load (a term, a window with
+padding, a transposed or a large right side) is staged: the right side once, into column panels
+in a workspace; the left side per job, into scratch. A long sum with a small result is split into
+partial sums (see split.py). Convolutions and their gradients are all this.
 """
 
 from __future__ import annotations
@@ -137,7 +138,7 @@ def _strided(sides: tuple[Term, Term], left: Axis, right: Axis) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """How the result is cut: a unit is a block of rows by a block of column panels at one point of `outer`."""
+    """How the result is cut: a unit is rows by column panels at one point of `outer`."""
 
     block_rows: Dim
     block_panels: Dim
@@ -147,7 +148,7 @@ class Blocks:
 
 
 def emit_contract(emitter: Emitter, tiling: Tiling) -> None:
-    """Append the phases: panels of a staged right side, the tiles, the sum of parts if it is split."""
+    """Append the phases: the right side's panels, the tiles, the sum of parts where split."""
     work = extent(emitter, (*tiling.outer, tiling.m, tiling.n, *tiling.k))
     rhs = stage_right(emitter, tiling)
     blocks = cut(emitter, tiling, work)
@@ -312,7 +313,7 @@ class Tiles:
         self._allocate(math.prod(self.widths, start=1))
         emitter.decode(self.blocks.units, dims.remainder(dims.symbol(job), units), top)
         at = part.at(index)
-        self._unit(top, lambda scope, sum: scope.add(StoreStmt(part.buffer, at, sum)))
+        self._unit(top, lambda scope, total: scope.add(StoreStmt(part.buffer, at, total)))
         emitter.phase(job, parts * units, top)
         combine_parts(emitter, tiling.roots, [part], parts)
 

@@ -1,8 +1,9 @@
 """Terms to statements: scopes that hoist, a memo that shares, and the finished kernel.
 
-A `Scope` is one level of the loop nest under construction; `Emitter.value` puts the `Let` of a term into the
-outermost scope that binds everything the term depends on, once. Axes are bound by loop variables or integer Lets of
-the axis's own name, so that index expressions need no substitution.
+A `Scope` is one level of the loop nest under construction; `Emitter.value` puts the `Let` of a
+term into the outermost scope that binds everything the term depends on, once. Axes are bound by
+loop variables or integer Lets of the axis's own name, so that index expressions need no
+substitution.
 """
 
 from __future__ import annotations
@@ -118,14 +119,14 @@ def unit_strides(terms: Iterable[Term], axis: Axis) -> int:
 
 
 def ordered_axes(terms: Sequence[Reduction]) -> list[Axis]:
-    """The axes that the reductions share, in loop order: the one most loads walk with stride 1 is innermost."""
+    """The axes that the reductions share, the one that most loads walk with stride 1 innermost."""
     axes = sorted(terms[0].axes, key=lambda a: (len(a.name), a.name))
     inner = max(axes, key=lambda a: unit_strides((t.body for t in terms), a), default=None)
     return [a for a in axes if a is not inner] + ([] if inner is None else [inner])
 
 
 class Scope:
-    """One level of the loop nest: the statements so far, the names it binds, and the terms it has values for."""
+    """One level of the loop nest: its statements, the names it binds, the values of terms."""
 
     __slots__ = ("bound", "memo", "parent", "stmts")
 
@@ -272,25 +273,6 @@ class Emitter:
         found = scope.find(term)
         assert found is not None, "a term has a value once its subterms have"
         return found
-
-    def inline(self, term: Term, scope: Scope, inner: frozenset[str]) -> Value:
-        """The term as one expression: what depends on `inner` names in place, the rest hoisted as Lets."""
-        if not (free_names(term) & inner) or scope.find(term) is not None:
-            return self.value(term, scope)
-        match term:
-            case Apply():
-                args = tuple(self.inline(a, scope, inner) for a in term.args)
-                return ApplyValue(term.op, args, term.dtype)
-            case Load() | Index():
-                for _, t in term.indices:
-                    assert not (free_names(t) & inner), (
-                        "an index term inside a tile is hoisted first"
-                    )
-                    self.value(t, scope)
-                return self.node(term, scope)
-            case Lit() | Reduction():
-                return self.value(term, scope)
-        assert_never(term)
 
     def node(self, term: Load | Index | Apply | Lit, scope: Scope) -> Value:
         """The value of one node whose children have values."""

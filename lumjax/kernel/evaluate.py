@@ -1,14 +1,15 @@
 """The oracle of terms: evaluate them with NumPy, in their own dtypes or widened to float64.
 
-    evaluate(root, buffers)                     -> the root's array
-    evaluate(root, buffers, sizes, wide=True)   -> the same with float64 inside, at the given size symbols
-    evaluate_at(root, buffers, coords)          -> its values at sampled coordinates (one row of `coords` each)
-    evaluate_group(group, buffers)              -> {buffer name: array}
-    evaluate_term(term, axes, buffers)          -> the array over `axes`
+    evaluate(root, buffers)                    -> the root's array
+    evaluate(root, buffers, sizes, wide=True)  -> the same in float64, at given size symbols
+    evaluate_at(root, buffers, coords)         -> its values at sampled coordinates
+    evaluate_group(group, buffers)             -> {buffer name: array}
+    evaluate_term(term, axes, buffers)         -> the array over `axes`
 
-`buffers` maps buffer names to arrays of the buffer's shape. Inside, every value is an array of full rank in one
-common list of axes (extent 1 where it does not depend on an axis), so that everything is plain broadcasting; a sum
-of products is contracted without materialising the product.
+`buffers` maps buffer names to arrays of the buffer's shape. Inside, every value is an array of
+full rank in one common list of axes (extent 1 where it does not depend on an axis), so that
+everything is plain broadcasting; a sum of products is contracted without materialising the
+product.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ def evaluate_term(
 
 
 def magnitude(root: Root, buffers: Buffers, sizes: Sizes | None = None) -> float:
-    """The largest absolute value of any inexact intermediate of the root, in float64; inf if one overflows."""
+    """The largest absolute value of any inexact intermediate of the root, in float64."""
     axes = {a.name: np.arange(extent(a, sizes or {})) for a in root.axes}
     term = _separate(root)
     run = _Run(term, buffers, sizes or {}, True, axes, {a: k for k, a in enumerate(axes)})
@@ -144,7 +145,7 @@ def identity(op: ReduceOp, dtype: dt.DType) -> Any:
 
 
 def convert(x: Array, dtype: dt.DType) -> Array:
-    """Cast as every backend does: float to integer truncates and saturates, nan becomes 0, integers wrap."""
+    """Cast as every backend does: floats truncate and saturate, nan becomes 0, integers wrap."""
     if x.dtype == dtype:
         return x
     with np.errstate(all="ignore"):
@@ -171,7 +172,7 @@ def _outside(dtype: dt.DType, wide: bool) -> dt.DType:
 
 
 def _inside(dtype: dt.DType, wide: bool) -> dt.DType:
-    """The dtype in which values of `dtype` are held: half floats as float32, or everything at its widest."""
+    """The dtype in which values are held: half floats as float32, or all at their widest."""
     if dt.is_complex(dtype):
         return dt.complex128 if wide else dtype
     if dt.is_floating(dtype):
@@ -367,7 +368,9 @@ class _Run:
         operands: list[Any] = []
         for v in (x, y):
             # both sides get the reduced axes, lest a sum is taken out of the product (0 * inf)
-            v = np.broadcast_to(v, [shape[k] if k in reduced else v.shape[k] for k in range(self.rank)])
+            v = np.broadcast_to(
+                v, [shape[k] if k in reduced else v.shape[k] for k in range(self.rank)]
+            )
             used = [k for k in range(self.rank) if v.shape[k] != 1]
             operands += [v.reshape([v.shape[k] for k in used]), used]
         with np.errstate(all="ignore"):

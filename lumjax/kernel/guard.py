@@ -1,4 +1,6 @@
-"""Arrays that tell when a kernel leaves them: canary bytes around each, or an inaccessible page behind it."""
+"""Arrays that tell when a kernel leaves them: canary bytes around each, or an inaccessible page
+behind it.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ CANARY = 0xA5
 
 
 class Canaries:
-    """Allocates arrays between canary bytes; `broken` names those whose surroundings were written to."""
+    """Allocates arrays between canary bytes; `broken` names those that were overrun."""
 
     def __init__(self) -> None:
         self.blocks: list[tuple[str, Array, int]] = []
@@ -47,8 +49,8 @@ class Canaries:
 def guarded(shape: Sequence[int], dtype: dt.DType) -> Array:
     """An array of zeros that ends where a page without access begins: touching what follows faults.
 
-    Only where `mprotect` exists (Linux, macOS); elsewhere a plain array. The fault ends the process, so this is for
-    worker processes and tests.
+    Only where `mprotect` exists (Linux, macOS); elsewhere a plain array. The fault ends the
+    process, so this is for worker processes and tests.
     """
     size = math.prod(shape) * dtype.itemsize
     if not sys.platform.startswith(("linux", "darwin")):

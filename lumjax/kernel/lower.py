@@ -3,14 +3,16 @@
     lower(group, target) -> Kernel | Reject(term, why)      the programs below
     lower_scalar(root)   -> Kernel                          the fallback: any single root
 
-The roots are divided into parts that share axes or reductions; each part becomes one or two phases of the kernel:
+The roots are divided into parts that share axes or reductions; each part becomes one or two
+phases of the kernel:
 
-    MAP        no reductions: one pass, vectors along the last axis                      kernel/map.py
-    CONTRACT   a sum of products with free axes on both sides: register tiles            kernel/contract.py
-    ROW        reductions that give one number per row: rows in parallel                 kernel/row.py
-    SPLIT      reductions across the rows as well: partial results, then their sum       kernel/split.py
+    MAP       no reductions: one pass, vectors along the last axis            kernel/map.py
+    CONTRACT  a sum of products with free axes on both sides: register tiles  kernel/contract.py
+    ROW       reductions that give one number per row: rows in parallel       kernel/row.py
+    SPLIT     reductions across rows too: partial results, then their sum     kernel/split.py
 
-What fits none of them is refused, naming the reduction that should be stored in a buffer of its own.
+What fits none of them is refused, naming the reduction that should be stored in a buffer of its
+own.
 """
 
 from __future__ import annotations

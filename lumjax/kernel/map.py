@@ -11,7 +11,7 @@ from lumjax.kernel.term import Root
 
 
 def emit_map(emitter: Emitter, roots: Sequence[Root]) -> None:
-    """Append the phase that computes `roots`, whose axes agree; the last axis is the vector axis."""
+    """Append the phase that computes `roots`, whose axes agree; vectors run along the last."""
     axes = roots[0].axes
 
     def stores(scope: Scope) -> None:

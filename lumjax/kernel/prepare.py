@@ -1,9 +1,11 @@
-"""Bring a group into the form that lowering works on: extents as size symbols, flat offsets, few axes.
+"""Bring a group into the form that lowering works on: extents as size symbols, flat offsets, few
+axes.
 
-`parametrise` gives axes canonical names a0, a1, ... and replaces every extent that may vary by a size symbol n0,
-n1, ...; an extent that also occurs inside a coordinate (windows, reshapes, slices) keeps its value. Equal programs
-at different sizes thereby become one kernel, and verification can run the kernel at reduced sizes. `flatten` turns
-coordinates into row-major offsets, and `collapse` merges axes that every access walks contiguously.
+`parametrise` gives axes canonical names a0, a1, ... and replaces every extent that may vary by a
+size symbol n0, n1, ...; an extent that also occurs inside a coordinate (windows, reshapes,
+slices) keeps its value. Equal programs at different sizes thereby become one kernel, and
+verification can run the kernel at reduced sizes. `flatten` turns coordinates into row-major
+offsets, and `collapse` merges axes that every access walks contiguously.
 """
 
 from __future__ import annotations
@@ -37,8 +39,9 @@ from lumjax.trace.dim import Dim, Expr, IndexOp
 class Prepared:
     """A group in lowering's form.
 
-    `sizes` maps each size symbol to its value in the traced program, `origin` each rewritten term to the term of
-    the given group that it stands for, `buffers` each name to the buffer with its symbolic shape.
+    `sizes` maps each size symbol to its value in the traced program, `origin` each rewritten term
+    to the term of the given group that it stands for, `buffers` each name to the buffer with its
+    symbolic shape.
     """
 
     group: Group

@@ -1,4 +1,6 @@
-"""Rebuild terms: bottom-up rewriting with sharing, substitution of index symbols, renaming of bound axes."""
+"""Rebuild terms: bottom-up rewriting with sharing, substitution of index symbols, renaming of bound
+axes.
+"""
 
 from __future__ import annotations
 

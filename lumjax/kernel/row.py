@@ -1,10 +1,12 @@
-"""ROW: dependent reductions over rows (layer norm, softmax, sums along an axis), each row resident in one job.
+"""ROW: dependent reductions over rows (layer norm, softmax, sums along an axis), each row resident
+in one job.
 
-A row is one point of the axes that every root and every reduction result have free. Its reductions are emitted in
-segments, cut where a result is used: one loop per segment, several accumulators each, then the stores. Where the
-contiguous axis is reduced, segments are vector loops; where it is kept (column reductions), the vector loop runs
-over a kept axis and the segments are serial loops inside it. Expensive subterms that several segments need are kept
-in a scratch row.
+A row is one point of the axes that every root and every reduction result have free. Its
+reductions are emitted in segments, cut where a result is used: one loop per segment, several
+accumulators each, then the stores. Where the contiguous axis is reduced, segments are vector
+loops; where it is kept (column reductions), the vector loop runs over a kept axis and the
+segments are serial loops inside it. Expensive subterms that several segments need are kept in a
+scratch row.
 """
 
 from __future__ import annotations
@@ -118,7 +120,7 @@ def row_work(
 def vector_axis(
     roots: Sequence[Root], found: Sequence[Reduction], grid: Sequence[Axis]
 ) -> Axis | None:
-    """The grid axis along which whole rows are computed side by side; None: vectors run inside the row."""
+    """The grid axis along which rows are computed side by side; None: vectors run inside."""
     terms = [t.body for t in found] + [r.term for r in roots]
     reduced = {a for t in found for a in t.axes}
     inside = max((unit_strides(terms, a) for a in reduced), default=0)
@@ -139,7 +141,7 @@ class Pass:
 
 
 class Row:
-    """The statements of one row: the passes over it, and the subterms that scratch rows keep between them."""
+    """The passes over one row, and the subterms that scratch rows keep between them."""
 
     def __init__(
         self,
@@ -226,7 +228,7 @@ def cone(terms: Iterable[Term]) -> list[Term]:
 
 
 def keep(emitter: Emitter, passes: Sequence[Pass]) -> dict[Term, Buffer]:
-    """Scratch rows for the expensive subterms that more than one pass over the same axes computes."""
+    """Scratch rows for expensive subterms that several passes over the same axes compute."""
     uses: dict[Term, set[int]] = {}
     walked: dict[Term, set[tuple[str, ...]]] = {}
     for k, p in enumerate(passes):

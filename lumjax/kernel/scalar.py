@@ -1,7 +1,8 @@
 """`lower_scalar`: the fallback that lowers every root by itself, whatever it is.
 
-Jobs share out the flattened output; a serial loop decodes each coordinate and every reduction is a serial loop with
-one scalar accumulator, in order. Nothing is vectorised, so nothing can be refused.
+Jobs share out the flattened output; a serial loop decodes each coordinate and every reduction is
+a serial loop with one scalar accumulator, in order. Nothing is vectorised, so nothing can be
+refused.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ import math
 from lumjax.kernel.emit import Emitter, Scope
 from lumjax.kernel.ir import Kernel
 from lumjax.kernel.prepare import prepare
+from lumjax.kernel.share import extent
 from lumjax.kernel.term import Group, Reduction, Root, subterms
 from lumjax.trace import dim as dims
-from lumjax.trace.dim import Dim
 
 WORK_PER_JOB = 1 << 14
 
@@ -47,8 +48,5 @@ def emit_scalar(emitter: Emitter, root: Root) -> None:
 
 def work_per_element(emitter: Emitter, root: Root) -> int:
     """Roughly how many scalar operations one element of the root costs."""
-    counts: list[Dim] = [1]
-    for t in subterms(root.term):
-        if isinstance(t, Reduction):
-            counts.append(math.prod((a.extent for a in t.axes), start=1))
-    return max(1, sum(emitter.size(c) or 1024 for c in counts))
+    reductions = [t for t in subterms(root.term) if isinstance(t, Reduction)]
+    return 1 + sum(extent(emitter, t.axes) for t in reductions)

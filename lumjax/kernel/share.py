@@ -1,7 +1,8 @@
 """Share work out among jobs: over rows, or over rows and pieces of an inner axis.
 
-The partition depends on the sizes and on fixed amounts of work, never on a number of threads, so that results are
-bitwise equal for any number of them. The length of a share is a size argument (`Emitter.chunk`).
+The partition depends on the sizes and on fixed amounts of work, never on a number of threads, so
+that results are bitwise equal for any number of them. The length of a share is a size argument
+(`Emitter.chunk`).
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ def over_pieces(
 ) -> None:
     """A phase whose jobs walk shares of `outer` x pieces of `inner`.
 
-    `emit` gets a scope that binds `outer`, and finds the piece of `inner` in `emitter.range(inner)`.
+    `emit` gets a scope that binds `outer`; `emitter.range(inner)` is its piece of `inner`.
     """
     length = emitter.size(inner.extent) or UNKNOWN_EXTENT
     if outer and length * element_work <= 2 * WORK_PER_JOB:

@@ -1,8 +1,10 @@
-"""SPLIT: reductions across the rows of a group, as partial results per job and a phase that combines them.
+"""SPLIT: reductions across the rows of a group, as partial results per job and a phase that
+combines them.
 
-Sums over a batch (bias and layer-norm gradients), losses, reductions to few numbers. Each job reduces its share of
-the split axes into a workspace row of its own; a second phase folds the rows in index order by the same monoid and
-finishes the roots. Roots that keep the split axes, and reductions that give one number per row, ride along.
+Sums over a batch (bias and layer-norm gradients), losses, reductions to few numbers. Each job
+reduces its share of the split axes into a workspace row of its own; a second phase folds the
+rows in index order by the same monoid and finishes the roots. Roots that keep the split axes,
+and reductions that give one number per row, ride along.
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ COLUMNS = 16  # more columns than this are accumulated in memory, row by row
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """How a part is split: over which axes, which reductions cross them, which stay within a row."""
+    """How a part is split: over which axes; which reductions cross them, which stay in a row."""
 
     axes: tuple[Axis, ...]
     across: tuple[Reduction, ...]
@@ -93,7 +95,7 @@ def _outermost(split: Split) -> Split:
 def _rows(
     axis: Axis, within: Sequence[Reduction], axes: Mapping[str, Axis]
 ) -> tuple[Axis, ...] | None:
-    """The axes of a row: those that the results within rows have free, the split axis among them."""
+    """The axes of a row: those free in the results within rows, the split axis among them."""
     names = {frozenset(free_names(t) & axes.keys()) for t in within}
     if not within:
         return (axis,)
@@ -138,7 +140,9 @@ def _pays(emitter: Emitter, roots: Sequence[Root], split: Split) -> bool:
 
 def _columns(split: Split) -> bool:
     """Whether some reduction keeps the axis that its loads walk with stride 1."""
-    return any(axes and _walked_along(t, axes[-1]) for t in split.across if (axes := _kept(t, split)))
+    return any(
+        axes and _walked_along(t, axes[-1]) for t in split.across if (axes := _kept(t, split))
+    )
 
 
 def _walked_along(term: Reduction, kept: Axis) -> bool:
@@ -178,9 +182,11 @@ def emit_split(emitter: Emitter, roots: Sequence[Root], split: Split) -> None:
 
 
 def _wide(emitter: Emitter, split: Split) -> bool:
-    """Whether whole rows of partial results, in cache, beat a few columns at a time, in registers."""
+    """Whether whole rows of partial results in cache beat a few columns in registers."""
     return all(
-        (axes := _kept(t, split)) and _walked_along(t, axes[-1]) and extent(emitter, axes[-1:]) > COLUMNS
+        (axes := _kept(t, split))
+        and _walked_along(t, axes[-1])
+        and extent(emitter, axes[-1:]) > COLUMNS
         for t in split.across
     )
 

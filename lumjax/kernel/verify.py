@@ -2,12 +2,13 @@
 
     check_kernel(kernel, group, run) -> Verdict
 
-`run(kernel, buffers, sizes)` executes it: `buffers` maps the name of every buffer of the kernel (workspace included)
-to an array, `sizes` every size symbol to its value. Three things are checked: that all accesses are in bounds
-(`bounds.prove_bounds`); that at three reduced size vectors (small job shares, residues kept) the results agree with
-float64, on moderate and on adversarial values; and that at full size sampled outputs agree, each computed by itself.
-An element passes if it is near the float64 result or near NumPy's in the term's own dtypes: the former judges
-rounding, the latter overflow.
+`run(kernel, buffers, sizes)` executes it: `buffers` maps the name of every buffer of the kernel
+(workspace included) to an array, `sizes` every size symbol to its value. Three things are
+checked: that all accesses are in bounds (`bounds.prove_bounds`); that at three reduced size
+vectors (small job shares, residues kept) the results agree with float64, on moderate and on
+adversarial values; and that at full size sampled outputs agree, each computed by itself. An
+element passes if it is near the float64 result or near NumPy's in the term's own dtypes: the
+former judges rounding, the latter overflow.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class Values(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether a kernel is accepted; if not, where it went wrong, what it gave, and what was wanted."""
+    """Whether a kernel is accepted; if not, where it went wrong, what it gave, what it should."""
 
     ok: bool
     where: str = ""
@@ -248,14 +249,14 @@ def per_sample(root: Root, sizes: Mapping[str, int]) -> int:
 
 
 def envelope(root: Root, sizes: Mapping[str, int]) -> float:
-    """The magnitude below which no sum over the root's reductions overflows, in its smallest dtype."""
+    """The magnitude below which no sum over the root's reductions overflows its dtypes."""
     floats = [t.dtype for t in subterms(root.term) if dt.is_floating(t.dtype)]
     largest = min((float(dt.finfo(d).max) for d in floats), default=math.inf)
     return largest / (4 * per_sample(root, sizes))
 
 
 def samples(shape: Sequence[int], cost: int, seed: int) -> Array:
-    """Corners and random coordinates of an array, no more than the budget allows; [samples, rank]."""
+    """Corners and random coordinates of an array, as the budget allows; [samples, rank]."""
     if 0 in shape or cost > FULL_WORK:
         return np.zeros((0, len(shape)), np.int64)
     rng = np.random.default_rng(seed)

@@ -104,7 +104,7 @@ def inputs(kernel_or_group, rng, **given):
 
 
 def random(rng, shape, dtype):
-    if dtype == bool:
+    if dt.is_bool(dtype):
         return rng.integers(0, 2, shape).astype(bool)
     if dt.is_integer(dtype):
         return rng.integers(0, 5, shape).astype(dtype)
@@ -112,7 +112,7 @@ def random(rng, shape, dtype):
 
 
 def run(kernel, buffers, **overrides):
-    """Interpret the kernel at its traced sizes (or the overridden ones); returns the outputs by name."""
+    """Random arrays for every buffer that the group loads, other numbers for its roots."""
     sizes = dict(zip(kernel.sizes, kernel.extents, strict=True)) | overrides
     emulate(kernel, buffers, sizes)
     return {b.name: buffers[b.name] for b in kernel.outputs}

@@ -47,9 +47,9 @@ def test_softmax(n, m):
 
 
 def test_softmax_with_separate_axis_names():
-    i, k, j, l = axis("i", 3), axis("k", 6), axis("j", 6), axis("l", 6)
+    i, k, j, n = axis("i", 3), axis("k", 6), axis("j", 6), axis("n", 6)
     top = reduce(MAX, j, load("x", i, j))
-    total = reduce(SUM, l, op("exp", op("sub", load("x", i, l), top)))
+    total = reduce(SUM, n, op("exp", op("sub", load("x", i, n), top)))
     e = op("exp", op("sub", load("x", i, k), top))
     check(group(root("o", (i, k), op("div", e, total))))
 

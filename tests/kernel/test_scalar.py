@@ -21,9 +21,9 @@ def check(r, tolerance=1e-5, **given):
 @pytest.mark.parametrize("n", [0, 1, 3])
 @pytest.mark.parametrize("m", [0, 1, 4])
 def test_softmax(n, m):
-    i, k, j, l = axis("i", n), axis("k", m), axis("j", m), axis("l", m)
+    i, k, j, q = axis("i", n), axis("k", m), axis("j", m), axis("q", m)
     top = reduce(MAX, j, load("x", i, j))
-    total = reduce(SUM, l, op("exp", op("sub", load("x", i, l), top)))
+    total = reduce(SUM, q, op("exp", op("sub", load("x", i, q), top)))
     check(root("o", (i, k), op("div", op("exp", op("sub", load("x", i, k), top)), total)))
 
 
