@@ -5,6 +5,7 @@ import collections
 import numpy as np
 import pytest
 
+from lumjax import random
 from lumjax.errors import (
     ArgumentTypeError,
     ArgumentValueError,
@@ -12,6 +13,8 @@ from lumjax.errors import (
     ShapeError,
     TreeError,
 )
+from lumjax.grad.reverse import grad
+from lumjax.ops import axis_index, psum
 from lumjax.trace.array import Array
 from lumjax.trace.batch import vmap
 from lumjax.trace.core import EvalTrace, active_traces, aval_of, current
@@ -233,3 +236,32 @@ def test_state_after_an_exception():
     with pytest.raises(KeyError):
         vmap(vmap(f))(rand(2, 2))
     assert value(vmap(n.sin)(rand(3))).shape == (3,)
+
+
+def test_axis_names():
+    x = np.arange(4, dtype=np.float32)
+    share = vmap(lambda x: n.divide(x, psum(x, "i")), axis_name="i")
+    np.testing.assert_allclose(value(share(x)), x / x.sum(), rtol=1e-6)
+    both = vmap(vmap(lambda x: psum(x, ("i", "j")), axis_name="j"), axis_name="i")
+    assert value(both(np.ones((2, 3), np.float32))).tolist() == [[6.0] * 3] * 2
+    # The same function under two sizes.
+    count = lambda: psum(1, "i")
+    assert value(vmap(count, axis_size=2, axis_name="i")()).tolist() == [2, 2]
+    assert value(vmap(count, axis_size=4, axis_name="i")()).tolist() == [4] * 4
+    place = vmap(lambda: axis_index("i"), axis_size=3, axis_name="i")()
+    assert value(place).tolist() == [0, 1, 2]
+
+
+def test_axis_names_under_derivatives():
+    loss = lambda x: psum(n.square(x), "i")
+    inside = vmap(grad(loss), axis_name="i")(np.arange(3, dtype=np.float32))
+    assert value(inside).tolist() == [0.0, 6.0, 12.0]  # the transpose of psum is psum
+    outside = grad(lambda x: n.take(vmap(loss, axis_name="i")(x), 0))(np.ones(3, np.float32))
+    assert value(outside).tolist() == [2.0, 2.0, 2.0]
+
+
+def test_keys():
+    keys = random.split(random.key(0), 3)
+    drawn = vmap(random.uniform)(keys)
+    assert value(drawn).shape == (3,)
+    assert float(value(drawn)[1]) == float(value(random.uniform(keys[1])))
