@@ -39,6 +39,9 @@ from lumjax.ops.arithmetic import (
     rem, rem_p, round, round_p, rsqrt, rsqrt_p, sign, sign_p, sqrt, sqrt_p, square, square_p,
     trunc, trunc_p,
 )
+from lumjax.ops.fused import (
+    fma, fma_p,
+)
 from lumjax.ops.transcendental import (
     acos, acos_p, acosh, acosh_p, asin, asin_p, asinh, asinh_p, atan, atan2, atan2_p, atan_p,
     atanh, atanh_p, cbrt, cbrt_p, cosh, cosh_p, exp, exp2, exp2_p, exp_p, expm1, expm1_p, ipow,

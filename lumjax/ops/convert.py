@@ -122,7 +122,7 @@ def _repr(self: Array | Tracer) -> str:
     if isinstance(self, Tracer):
         return f"{type(self).__name__}<{self.aval}>"
     weak = ", weak_type=True" if self.weak else ""
-    name = dt.short_name(self.dtype) if self.dtype.kind == "V" else self.dtype.name
+    name = str(self.dtype) if dt.is_numeric(self.dtype) else dt.short_name(self.dtype)
     if dt.is_key(self.dtype):
         return f"Array({self.shape}, dtype={name}) overlaying:\n{self.data['fry']}"
     text = np.array2string(self.data, separator=", ", prefix="Array(", threshold=1000)

@@ -26,6 +26,7 @@ from lumjax.ops.elementwise import (
 )
 from lumjax.ops.integer import shift_left, shift_right_arithmetic, shift_right_logical
 from lumjax.ops.layout import broadcast_in_dim, reshape, transpose
+from lumjax.ops.parts import imag, real
 from lumjax.ops.transcendental import pow
 from lumjax.trace.array import Array
 from lumjax.trace.core import Tracer, Value, aval_of
@@ -125,13 +126,33 @@ def power(x: Value, y: Value) -> Value:
     return pow(x, y)
 
 
+def left_shift(x: Value, y: Value) -> Value:
+    """A shift to the left."""
+    return shift_left(*_numbers(x, y, "left_shift"))
+
+
 def right_shift(x: Value, y: Value) -> Value:
     """A shift to the right: filling with the sign for signed integers, with zeros for unsigned
     ones.
     """
-    x, y = promote_values(x, y, operation="right_shift")
+    x, y = _numbers(x, y, "right_shift")
     shift = shift_right_logical if dt.is_unsigned(_dtype(x)) else shift_right_arithmetic
     return shift(x, y)
+
+
+def _ordering(operation: Callable[[Value, Value], Value]) -> Callable[[Value, Value], Value]:
+    """A comparison that orders complex numbers by real, then imaginary part, as NumPy does."""
+
+    def compare(x: Value, y: Value) -> Value:
+        y = y if isinstance(y, (bool, int, float)) else asvalue(y)
+        if not dt.is_complex(_dtype(x)) and not dt.is_complex(_dtype(y)):
+            return operation(x, y)
+        x, y = promote_values(x, y, operation=operation.__name__)
+        same = eq(real(x), real(y))
+        return select(same, operation(imag(x), imag(y)), operation(real(x), real(y)))
+
+    compare.__name__ = operation.__name__
+    return compare
 
 
 def absolute(x: Value) -> Value:
@@ -241,17 +262,17 @@ _BINARY: dict[str, Callable[[Value, Value], Any]] = {
     "and": and_,
     "or": or_,
     "xor": xor,
-    "lshift": shift_left,
+    "lshift": left_shift,
     "rshift": right_shift,
 }
 OPERATORS: dict[str, Method] = {
     **{f"__{n}__": _infix(f) for n, f in _BINARY.items()},
     **{f"__r{n}__": _infix(f, reflected=True) for n, f in _BINARY.items()},
     "__pow__": _power,
-    "__lt__": _infix(lt),
-    "__le__": _infix(le),
-    "__gt__": _infix(gt),
-    "__ge__": _infix(ge),
+    "__lt__": _infix(_ordering(lt)),
+    "__le__": _infix(_ordering(le)),
+    "__gt__": _infix(_ordering(gt)),
+    "__ge__": _infix(_ordering(ge)),
     "__eq__": _equality(eq),
     "__ne__": _equality(ne),
     "__neg__": neg,

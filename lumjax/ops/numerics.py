@@ -174,7 +174,7 @@ def logistic(x: NDArray) -> NDArray:
 def erfc(x: NDArray) -> NDArray:
     """1 - erf(x). In float64 by the C library: SciPy's loses the last ten bits far out."""
     if x.dtype == dt.float64:
-        return np.frompyfunc(math.erfc, 1, 1)(x).astype(np.float64)
+        return np.asarray(np.frompyfunc(math.erfc, 1, 1)(x), np.float64)
     return special().erfc(x.astype(np.float64)).astype(x.dtype)
 
 
