@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from lumjax.compile import jit as compiled_jit
 from lumjax.config import config
 from lumjax.grad.jacobian import jacfwd, jacrev
 from lumjax.trace.batch import vmap
@@ -85,8 +86,9 @@ AGAINST_JAX = [
 
 
 @pytest.fixture(autouse=True)
-def x64():
-    with config.scope(enable_x64=True):
+def interpreted():
+    """Rules are the matter here; one test below compiles."""
+    with config.scope(enable_x64=True, interpret=True):
         yield
 
 
@@ -122,3 +124,19 @@ def test_other_mapped_axes(program):
     f = program(real)
     expected = vmap(f)(LANES)
     close(vmap(f, in_axes=1, out_axes=1)(LANES.T), np.asarray(expected.data).T)
+
+
+@pytest.mark.parametrize("program", [*BOTH_MODES, *REVERSE_ONLY], ids=lambda p: p.__name__)
+def test_compiled_gradients(program):
+    transform = compiled_jit(real.grad(loss(real, program(real))))
+    expected = REVERSE["grad"](plain, program(plain))
+    with config.scope(interpret=False):
+        close(transform(POINT), expected)
+
+
+@pytest.mark.parametrize("program", FORWARD_ONLY, ids=lambda p: p.__name__)
+def test_compiled_tangents(program):
+    transform = compiled_jit(lambda x: real.jvp(program(real), (x,), (real.array(DIRECTION),)))
+    expected = FORWARD["jvp"](plain, program(plain))
+    with config.scope(interpret=False):
+        close(transform(POINT), expected)
