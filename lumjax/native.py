@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import threading
 from collections.abc import Mapping, Sequence
@@ -13,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from lumjax.config import config
-from lumjax.cpu.render import render, unsupported
+from lumjax.cpu.render import unsupported
 from lumjax.cpu.runtime import Compiled, Program, Step, compile_kernels
 from lumjax.kernel.ir import Kernel
 from lumjax.kernel.scalar import lower_scalar
@@ -48,13 +47,11 @@ def checked(kernel: Kernel, group: Group, target: Target) -> list[Checked]:
     (compiled,) = compile_kernels([kernel], target)
     if not config.verify:
         return [Checked(group, compiled)]
-    text = render(kernel, target)
-    key = hashlib.sha256(f"verified-1\n{target.key}\n{text}".encode()).hexdigest()
-    if _known(key):
+    if _known(compiled.digest):
         return [Checked(group, compiled)]
     verdict = check_kernel(kernel, group, _runner(compiled))
     if verdict.ok:
-        _remember(key)
+        _remember(compiled.digest)
         return [Checked(group, compiled)]
     why = f"{kernel.name}: {_describe(verdict)}"
     fallbacks: list[Checked] = []
@@ -89,7 +86,7 @@ def _runner(compiled: Compiled) -> Any:
 
 
 def _marker(key: str) -> Path:
-    return Path(config.cache_dir) / "verified" / key[:2] / key
+    return Path(config.cache_dir) / "verified-1" / key[:2] / key
 
 
 def _known(key: str) -> bool:
@@ -111,6 +108,8 @@ def _remember(key: str) -> None:
             return
 
 
-def all_checked(kernels: Sequence[Kernel], groups: Sequence[Group], target: Target) -> list[Checked]:
+def all_checked(
+    kernels: Sequence[Kernel], groups: Sequence[Group], target: Target
+) -> list[Checked]:
     """`checked` for a plan's kernels, in order."""
     return [c for k, g in zip(kernels, groups, strict=True) for c in checked(k, g, target)]

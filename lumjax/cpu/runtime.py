@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,11 +19,15 @@ from lumjax.trace import dim as dims
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A kernel in memory: the address of each phase's function, and the scratch it needs."""
+    """A kernel in memory: the address of each phase's function, and the scratch it needs.
+
+    Equal `digest`s mean equal code for one machine.
+    """
 
     kernel: Kernel
     phases: tuple[int, ...]
     scratch: int
+    digest: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +57,8 @@ def compile_kernels(kernels: Sequence[Kernel], target: Target) -> list[Compiled]
         code = objects.object_code(text, target)
         names = [f"{kernel.name}_phase{k}" for k in range(len(kernel.phases))]
         addresses = objects.load(code, names, objects.libm_imports(text))
-        result.append(Compiled(kernel, tuple(addresses), scratch_bytes(kernel)))
+        digest = hashlib.sha256(f"{target.key}\n{text}".encode()).hexdigest()
+        result.append(Compiled(kernel, tuple(addresses), scratch_bytes(kernel), digest))
     return result
 
 

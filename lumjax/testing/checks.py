@@ -119,7 +119,7 @@ def check_adjoint(
     dtypes = [aval_of(x).dtype for x in (*primals, *outs)]
     worst = max((TOLERANCE[d][0] for d in dtypes), default=1e-9)
     limit = 10 * worst if rtol is None else rtol
-    scale = _size(u) * _size(forward) + _size(backward) * _size(v) + 1e-30
+    scale = _size(u) * _size(forward) + _size(backward) * _size(v) + 1e-6
     both_nan = np.isnan(left) and np.isnan(right)
     assert both_nan or abs(left - right) <= limit * scale, (
         f"adjoint: <u, Jv> = {left} but <J'u, v> = {right} (scale {scale})"

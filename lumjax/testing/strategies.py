@@ -121,3 +121,45 @@ def gradient_property(*strategies: Any, order: int = 1) -> Callable[[Callable[..
         return check
 
     return decorate
+
+
+@st.composite
+def indices(draw: Any, shape: tuple[int, ...], *, advanced: bool = True) -> Any:
+    """Index expressions that are legal for an array of this shape: integers, slices with any step,
+    None, Ellipsis and, unless `advanced` is False, integer lists and arrays and bool masks.
+    """
+    items: list[Any] = []
+    axis, used_ellipsis, width = 0, False, None
+    while axis < len(shape):
+        n = shape[axis]
+        kinds = ["slice", "slice", "new"] + ["int"] * (n > 0) + ["ellipsis"] * (not used_ellipsis)
+        kinds += (["array", "mask"] if n else ["mask"]) if advanced else []
+        stop = [] if used_ellipsis else ["stop"]  # what follows an Ellipsis must reach the end
+        kind = draw(st.sampled_from([*kinds, *stop]))
+        if kind == "stop":
+            break
+        if kind == "new":
+            items.append(None)
+            continue
+        if kind == "ellipsis":
+            used_ellipsis = True
+            items.append(Ellipsis)
+            axis += draw(st.integers(0, len(shape) - axis))
+            continue
+        if kind == "slice":
+            items.append(draw(st.slices(n)))
+        elif kind == "int":
+            items.append(draw(st.integers(-n, n - 1)))
+        else:  # masks and arrays of one index broadcast together: all get one length
+            width = draw(st.integers(0, 3)) if width is None else width
+            if kind == "mask" and (n < width or n == 0):
+                items.append(slice(None))
+            elif kind == "mask":
+                chosen = draw(st.permutations(range(n)))[:width]
+                items.append(np.isin(np.arange(n), chosen))
+            else:
+                picks = draw(st.lists(st.integers(-n, n - 1), min_size=width, max_size=width))
+                tall = draw(st.booleans())
+                items.append(np.asarray(picks, np.int32).reshape((-1, 1) if tall else (-1,)))
+        axis += 1
+    return items[0] if len(items) == 1 and draw(st.booleans()) else tuple(items)
