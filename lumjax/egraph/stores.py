@@ -116,7 +116,10 @@ class Layout:
         """The load that reads a stored term at its own axes."""
         name = root.buffer.name
         if name not in self._loads:
-            coords = tuple(0 if a.extent == 1 else axis_symbol(a) for a in root.axes)
+            free = free_names(root.term)  # a root may repeat its term along further axes
+            coords = tuple(
+                axis_symbol(a) if a.name in free and a.extent != 1 else 0 for a in root.axes
+            )
             self._loads[name] = Load(root.buffer, coords)
         return self._loads[name]
 

@@ -262,7 +262,9 @@ class Session:
             actions.append(b.Expr_(span, b.Call(span, "axis", [self._int(span, self._axis(axis))])))
             if isinstance(axis.extent, int):
                 key = [self._axis(axis), dtype_number(dtype)]
-                wanted.append(("extent", key, literal(axis.extent, dtype)))
+                lit = literal(axis.extent, dtype)
+                if not dt.is_floating(dtype) or float(value_of(lit)) == axis.extent:
+                    wanted.append(("extent", key, lit))
         for dtype in dtypes:
             key = [dtype_number(dtype)]
             wanted += [("zero_of", key, literal(0, dtype)), ("one_of", key, literal(1, dtype))]

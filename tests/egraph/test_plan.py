@@ -170,6 +170,19 @@ def test_a_sum_of_a_broadcast_is_a_product():
     assert not [t for t in subterms(group.roots[0].term) if isinstance(t, Reduction)]
 
 
+def test_an_output_repeated_along_an_axis_serves_others_without_it():
+    def f(a):
+        b = ew.mul(ew.add(a, a), np.float32(0.5))
+        return la.broadcast_in_dim(b, (3,), ()), la.broadcast_in_dim(ew.sub(b, b), (4,), ())
+
+    (region,) = regions(f, pr.aval())
+    plan = search(region, TARGET).plan
+    check_plan(region, plan)
+    first, second = pr.evaluate_plan(plan, [np.float32(2)])
+    assert list(first) == [2, 2, 2]
+    assert list(second) == [0, 0, 0, 0]
+
+
 # ---- the retry loop
 
 

@@ -11,7 +11,7 @@ from lumjax.egraph.rules.witness import I, J, lit, op, reduction, total
 from lumjax.egraph.rules.witness import load as leaf
 from lumjax.egraph.scalar import OPS
 from lumjax.egraph.terms import FOLD, FactError, Graph, Leaf, Operation, Reducing, warm_graph
-from lumjax.kernel.term import Buffer, Index, Lit, Load
+from lumjax.kernel.term import Axis, Buffer, Index, Lit, Load, Reduction
 from lumjax.trace.dim import symbol
 from lumjax.trace.form import ReduceOp
 
@@ -145,6 +145,18 @@ def test_sessions_do_not_nest():
     graph = Graph(IDENTITIES)
     with graph.session(Plain), pytest.raises(RuntimeError, match="one session"):
         graph.session(Plain).__enter__()
+
+
+def test_extents_that_a_dtype_cannot_hold_are_not_factors():
+    long = Axis("j", 4099)  # not a float16, and past 2**8 for int8, where sums wrap alike
+    for dtype, expected in ((dt.float16, False), (dt.float32, True), (dt.int8, True)):
+        summed = Reduction(ReduceOp.SUM, frozenset({long}), leaf("r", I, dtype=dtype), dtype)
+        with warm_graph(load()).session(Plain) as session:
+            session.insert([summed])
+            session.saturate(8, 1000, late())
+            found = session.read()
+        shapes = [n.shape for n in found.nodes[found.roots[0]]]
+        assert any(isinstance(s, Operation) for s in shapes) == expected
 
 
 def test_size_bound_stops():
