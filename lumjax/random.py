@@ -258,7 +258,11 @@ def uniform(
     one = np.ones((), kind).view(unsigned)
     filled = ops.or_(ops.shift_right_logical(raw, unsigned.type(drawn - mantissa)), one)
     unit = ops.sub(ops.bitcast(filled, kind), np.ones((), kind))
-    return ops.max(low, ops.add(ops.mul(unit, ops.sub(high, low)), low))
+    span = ops.sub(high, low)
+    if width < 32:
+        return ops.max(low, ops.add(ops.mul(unit, span), low))
+    # Rounded once, as XLA's fused multiply-add does it.
+    return ops.max(low, ops.fma(unit, span, low))
 
 
 def randint(key: Key, shape: Shape, minval: Any, maxval: Any, dtype: Any = None) -> Any:

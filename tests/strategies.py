@@ -2,6 +2,22 @@
 
 from __future__ import annotations
 
-from lumjax.testing.strategies import arrays, broadcastable, gradient_property, programs, pytrees, shapes
+from lumjax.testing.strategies import (
+    arrays,
+    broadcastable,
+    gradient_property,
+    indices,
+    programs,
+    pytrees,
+    shapes,
+)
 
-__all__ = ["arrays", "broadcastable", "gradient_property", "programs", "pytrees", "shapes"]
+__all__ = [
+    "arrays",
+    "broadcastable",
+    "gradient_property",
+    "indices",
+    "programs",
+    "pytrees",
+    "shapes",
+]

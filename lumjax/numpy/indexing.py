@@ -52,7 +52,7 @@ class _Parsed:
 
     entries: tuple[Any, ...]
     new: tuple[int, ...]  # positions, among entries and new axes together, of inserted axes
-    shapes: tuple[Any, ...]
+    gap: int | None  # the position before which an Ellipsis stood for no axis at all
 
 
 def _entry(item: Any) -> Any:
@@ -82,39 +82,65 @@ def _entry(item: Any) -> Any:
     return value
 
 
-def _items(index: Any) -> list[Any]:
-    """The index as a list in which bool arrays have become integer arrays."""
-    out: list[Any] = []
-    for item in index if isinstance(index, tuple) else (index,):
-        entry = _entry(item)
-        if isinstance(entry, (Array, Tracer)) and dt.is_bool(aval_of(entry).dtype):
-            mask = concrete_array("indexing with a bool array", entry)
-            out += [Array(i.astype(np.int32)) for i in np.nonzero(mask)] or [None]
-            if mask.ndim == 0:
-                out[-1:] = [None, Array(np.arange(int(mask), dtype=np.int32))]
-        else:
-            out.append(entry)
-    return out
+def _is_mask(entry: Any) -> bool:
+    return isinstance(entry, (Array, Tracer)) and dt.is_bool(aval_of(entry).dtype)
 
 
-def _parse(shape: Sequence[Any], index: Any) -> _Parsed:
-    items = _items(index)
-    used = sum(1 for i in items if i is not None and i is not Ellipsis)
-    if sum(1 for i in items if i is Ellipsis) > 1 or used > len(shape):
+def _items(shape: Sequence[Any], index: Any) -> tuple[list[Any], int | None]:
+    """The index as a list whose entries, new axes apart, use up every axis of the array; and before
+    which item an Ellipsis vanished.
+    """
+    items = [_entry(i) for i in (index if isinstance(index, tuple) else (index,))]
+    used = sum(
+        aval_of(i).ndim if _is_mask(i) else 1 for i in items if i is not None and i is not Ellipsis
+    )
+    spots = [k for k, i in enumerate(items) if i is Ellipsis]
+    if len(spots) > 1 or used > len(shape):
         raise IndexRangeError(
             operation="indexing",
             required=f"at most {len(shape)} indices and one Ellipsis",
-            got=f"{used} indices for shape {tuple(shape)}",
+            got=f"{used} indices and {len(spots)} Ellipses for shape {tuple(shape)}",
             fix="drop the surplus indices",
         )
-    if not any(i is Ellipsis for i in items):
-        items.append(Ellipsis)
-    place = next(k for k, i in enumerate(items) if i is Ellipsis)
+    place = spots[0] if spots else len(items)
     items[place : place + 1] = [slice(None)] * (len(shape) - used)
-    entries = [i for i in items if i is not None]
-    new = tuple(k for k, i in enumerate(items) if i is None)
-    checked = tuple(_check(e, n, k) for k, (e, n) in enumerate(zip(entries, shape, strict=True)))
-    return _Parsed(checked, new, tuple(shape))
+    return items, place if spots and used == len(shape) else None
+
+
+def _parse(shape: Sequence[Any], index: Any, checked: bool = True) -> _Parsed:
+    """The index by axis, bool arrays as integer arrays. Where a mode says what out-of-range indices
+    do (`checked` False), integers become arrays.
+    """
+    entries: list[Any] = []
+    new: list[int] = []
+    items, vanished = _items(shape, index)
+    gap = None
+    for k, item in enumerate(items):
+        axis = len(entries)
+        if k == vanished:
+            gap = axis + len(new)
+        if item is None:
+            new.append(axis + len(new))
+        elif _is_mask(item):
+            entries += _mask_indices(item, tuple(shape[axis : axis + aval_of(item).ndim]), axis)
+        elif checked:
+            entries.append(_check(item, shape[axis], axis))
+        else:
+            entries.append(Array(np.asarray(item, np.int32)) if isinstance(item, int) else item)
+    return _Parsed(tuple(entries), tuple(new), gap)
+
+
+def _mask_indices(mask: Any, lengths: tuple[Any, ...], axis: int) -> list[Array]:
+    """The positions at which a bool array holds, one integer array per axis that it covers."""
+    if tuple(aval_of(mask).shape) != lengths:
+        raise IndexRangeError(
+            operation="indexing with a bool array",
+            required=f"the shape {lengths} of the axes from {axis} on",
+            got=str(aval_of(mask)),
+            fix="make the mask as long as the axis",
+        )
+    known = concrete_array("indexing with a bool array", mask)
+    return [Array(i.astype(np.int32)) for i in np.nonzero(known)]
 
 
 def _check(entry: Any, length: Any, axis: int) -> Any:
@@ -138,7 +164,10 @@ def _range(entry: Array) -> tuple[Any, Any]:
 def getitem(x: Any, index: Any, mode: str | None = None, fill_value: Any = None) -> Any:
     """x[index] by NumPy's rules."""
     value = asarray(x)
-    parsed = _parse(aval_of(value).shape, index) if mode is None else _unchecked(value, index)
+    items = index if isinstance(index, tuple) else (index,)
+    if any(isinstance(i, (bool, np.bool_)) for i in items):
+        value, index = _without_flags(value, items)
+    parsed = _parse(aval_of(value).shape, index, checked=mode is None)
     if all(isinstance(e, (int, slice)) for e in parsed.entries):
         out = _basic(value, parsed.entries)
         kept = [k for k, e in enumerate(_interleave(parsed)) if not isinstance(e, int)]
@@ -147,20 +176,30 @@ def getitem(x: Any, index: Any, mode: str | None = None, fill_value: Any = None)
     return _advanced(value, parsed, mode, fill_value)
 
 
-def _unchecked(value: Any, index: Any) -> _Parsed:
-    """Like `_parse`, where the mode says what out-of-range indices do."""
-    entries = tuple(
-        Array(np.asarray(e, np.int32)) if isinstance(e, int) else e
-        for e in _items(index if isinstance(index, tuple) else (index,))
-    )
-    shape = aval_of(value).shape
-    probe = tuple(
-        Array(np.zeros(e.data.shape, np.int32)) if isinstance(e, Array) else e for e in entries
-    )
-    spaced = _parse(shape, probe)
-    arrays = iter([e for e in entries if isinstance(e, (Array, Tracer))])
-    real = tuple(next(arrays) if isinstance(e, (Array, Tracer)) else e for e in spaced.entries)
-    return _Parsed(real, spaced.new, spaced.shapes)
+def _without_flags(value: Any, items: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
+    """True and False as indices: a new axis that keeps its one element, or loses it."""
+    rank = aval_of(value).ndim
+    out: list[Any] = []
+    before = 0  # axes of the array used by the items so far
+    for item in items:
+        if isinstance(item, (bool, np.bool_)):
+            value = ops.expand_dims(value, (before,))
+            rank, before = rank + 1, before + 1
+            out.append(Array(np.zeros(int(item), np.int32)))
+            continue
+        out.append(item)
+        if item is Ellipsis:
+            rest = items[len(out) :]
+            flags = sum(isinstance(i, (bool, np.bool_)) for i in rest)
+            plain = sum(np.ndim(i) if _is_mask_like(i) else 1 for i in rest if i is not None)
+            before = rank - (plain - flags)
+        elif item is not None:
+            before += np.ndim(item) if _is_mask_like(item) else 1
+    return value, tuple(out)
+
+
+def _is_mask_like(item: Any) -> bool:
+    return getattr(item, "dtype", None) == np.bool_
 
 
 def _interleave(parsed: _Parsed) -> list[Any]:
@@ -224,6 +263,8 @@ def _advanced(value: Any, parsed: _Parsed, mode: str | None, fill_value: Any) ->
     spaced = _interleave(parsed)
     spots = [n for n, e in enumerate(spaced) if not (e is None or isinstance(e, slice))]
     together = spots == list(range(spots[0], spots[0] + len(spots)))
+    if parsed.gap is not None and spots[0] < parsed.gap <= spots[-1]:
+        together = False  # NumPy counts even an Ellipsis of no axes as standing between
     # In the result without inserted axes, the index dims stand where the first array stood, or
     # first.
     before = sum(1 for k in range(len(entries)) if k < axes[0]) if together else 0
@@ -235,7 +276,6 @@ def _advanced(value: Any, parsed: _Parsed, mode: str | None, fill_value: Any) ->
     indices = ops.concatenate([ops.expand_dims(a, (width,)) for a in arrays], width)
     sizes = tuple(1 if k in axes else n for k, n in enumerate(lengths))
     if any(isinstance(n, int) and n == 0 for k, n in enumerate(lengths) if k in axes):
-        shape = [*lengths[:0]]
         plain = [n for k, n in enumerate(lengths) if k not in axes]
         shape = [*plain[:before], *aval_of(arrays[0]).shape, *plain[before:]]
         out = ops.full(shape, 0, aval_of(value).dtype)

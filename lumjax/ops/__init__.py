@@ -101,7 +101,7 @@ from lumjax.ops.collective import (
     pmin_p, ppermute, ppermute_p, psum, psum_p,
 )
 from lumjax.ops.infix import (
-    absolute, divmod, floor_divide, matmul, plus, power, promote_inexact, remainder,
+    absolute, divmod, floor_divide, left_shift, matmul, plus, power, promote_inexact, remainder,
     right_shift, times, true_divide,
 )
 # fmt: on

@@ -1,0 +1,202 @@
+"""x[...], x.at[...] and their relatives: NumPy's rules, and what JAX does where NumPy has none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import lumjax
+import lumjax.numpy as jnp
+from lumjax.errors import (
+    ArgumentTypeError,
+    ConcretizationError,
+    IndexRangeError,
+    ShapeError,
+)
+from tests.numpy.oracle import check, lines
+from tests.strategies import indices, shapes
+
+SHAPES = shapes(3, sizes=(1, 2, 3, 4, 0))
+
+
+def numbers(shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    return np.arange(int(np.prod(shape)), dtype=np.int32).reshape(shape)
+
+
+@st.composite
+def indexed(draw: Any, **options: Any) -> tuple[np.ndarray[Any, Any], Any]:
+    shape = draw(SHAPES)
+    return numbers(shape), draw(indices(shape, **options))
+
+
+@settings(max_examples=400, deadline=None)
+@given(indexed())
+def test_getitem_is_numpys(case):
+    x, index = case
+    np.testing.assert_array_equal(np.asarray(jnp.asarray(x)[index]), x[index], strict=True)
+
+
+@settings(max_examples=60, deadline=None)
+@given(indexed(advanced=False))
+def test_getitem_is_the_same_when_traced(case):
+    x, index = case
+    found = lumjax.vmap(lambda v: v[index])(jnp.stack([x, x + 1000]))
+    np.testing.assert_array_equal(np.asarray(found), np.stack([x[index], (x + 1000)[index]]))
+
+
+@settings(max_examples=60, deadline=None)
+@given(indexed())
+def test_gradient_of_getitem_counts_the_reads(case):
+    x, index = case
+    got = lumjax.grad(lambda v: v[index].sum())(jnp.asarray(x, np.float32))
+    want = np.zeros(x.shape, np.float32)
+    np.add.at(want, index, 1)
+    np.testing.assert_array_equal(np.asarray(got), want)
+
+
+def reads_once(x: np.ndarray[Any, Any], index: Any) -> bool:
+    return len(np.unique(x[index])) == x[index].size
+
+
+@settings(max_examples=300, deadline=None)
+@given(indexed(), st.sampled_from(["set", "add", "mul", "min", "max", "subtract"]))
+def test_updates_are_numpys(case, kind):
+    x, index = case
+    if kind == "set" and not reads_once(x, index):
+        return  # the order of NumPy's writes is its own affair; test_the_last_set_wins has ours
+    y = (numbers(x[index].shape) % 7 - 3).astype(np.int32)
+    want = x.copy()
+    if kind == "set":
+        want[index] = y
+    else:
+        functions = {"add": np.add, "mul": np.multiply, "min": np.minimum, "max": np.maximum,
+                     "subtract": np.subtract}  # fmt: skip
+        functions[kind].at(want, index, y)
+    got = getattr(jnp.asarray(x).at[index], kind)(y)
+    np.testing.assert_array_equal(np.asarray(got), want, strict=True)
+
+
+@settings(max_examples=100, deadline=None)
+@given(indexed())
+def test_a_scalar_update_broadcasts(case):
+    x, index = case
+    want = x.copy()
+    want[index] = -5
+    np.testing.assert_array_equal(np.asarray(jnp.asarray(x).at[index].set(-5)), want)
+
+
+def test_the_last_set_wins():
+    got = jnp.zeros(3).at[np.array([1, 1, 2, 1])].set(np.array([1.0, 2.0, 3.0, 4.0]))
+    assert got.tolist() == [0.0, 4.0, 3.0]
+
+
+@pytest.mark.parametrize(
+    "expression",
+    lines("""
+    f34.at[1].set(0)
+    f34.at[1, 2].add(2)
+    f34.at[t6 % 3].add(1.0)
+    f34.at[t6 % 3].mul(2.0)
+    f34.at[t6 % 3, 1].max(0.5)
+    f34.at[t6 % 3, t6].min(-0.5)
+    f34.at[::2].multiply(3)
+    f34.at[0].divide(2)
+    f34.at[0].subtract(f4)
+    p34.at[0].power(2)
+    i34.at[1].set(2.7)
+    i34.at[1].add(True)
+    bf4.at[1].add(1.5)
+    f34.at[b34].set(7)
+    f34.at[b34].add(1)
+    f34.at[b34].mul(-1)
+    f34.at[1].apply(jnp.exp)
+    f34.at[..., 0].set(i34[:, 0])
+    f34.at[:, None].set(0) if False else f34.at[:, 1:3].set(f1)
+    f34.at[1].get()
+    f34.at[jnp.array([5, -1])].get(mode='fill', fill_value=9)
+    f34.at[jnp.array([5, -1])].get(mode='clip')
+    f34.at[jnp.array([5, 1])].get(mode='fill')
+    i34.at[jnp.array([5, 1])].get(mode='fill')
+    jax.jit(lambda x, i: x[i])(f34, 9)
+    jax.jit(lambda x, i: x[i])(f34, -9)
+    jax.jit(lambda x, i: x[i, :2])(f34, -1)
+    jax.jit(lambda x, i: x[:, i])(f34, jnp.array([9, -1]))
+    jax.jit(lambda x, i: x.at[i].set(0))(f34, 9)
+    jax.jit(lambda x, i: x.at[i].add(1))(f34, jnp.array([9, 1, -1, -9]))
+    jax.jit(lambda x, i: x.at[i].set(0, mode='clip'))(f34, 9)
+    jax.jit(lambda x, i: x.at[i, 1:].mul(2))(f34, 1)
+    jax.jit(lambda x, m: x.at[m].set(0))(f34, b34)
+    jax.jit(lambda x, m: jnp.where(m, x, 0)[0])(f34, b34)
+    f34[jnp.array([0, 2]), None, 1:]
+    f34[:, jnp.array([[0, 1], [2, 3]])]
+    f234[jnp.array([0, 1]), :, jnp.array([0, 1])]
+    f234[:, jnp.array([0, 1]), jnp.array([0, 1])]
+    f234[0, :, jnp.array([0, 1])]
+    f34[u8 % 3]
+    f34[b34]
+    f34[b4[:3]]
+    f34[True]
+    f34[None, ..., -1]
+    f34[::-2, 1:3]
+    w[None]
+    s[()]
+    s[...]
+    f34[np.int64(1)]
+    f34[k]
+"""),
+)
+def test_expressions(expression):
+    check(expression)
+
+
+@pytest.mark.parametrize("index", [3, -4, (0, 4), np.array([0, 3]), (slice(None), np.array([-5]))])
+def test_known_indices_out_of_range_raise(index):
+    x = jnp.zeros((3, 4))
+    with pytest.raises(IndexRangeError):
+        x[index]
+    with pytest.raises(IndexError):
+        x.at[index].set(1)
+    with pytest.raises(IndexRangeError):
+        lumjax.jit(lambda v: v[index])(x)
+
+
+def test_too_many_indices_raise():
+    for index in [(0, 0, 0), (..., ...), (0, ..., 0, 0)]:
+        with pytest.raises(IndexError):
+            jnp.zeros((3, 4))[index]
+
+
+def test_bad_indices_raise():
+    x = jnp.zeros((3, 4))
+    for index in [1.5, "a", np.array([1.5]), 2j, (0, 0.5)]:
+        with pytest.raises(ArgumentTypeError):
+            x[index]
+    with pytest.raises(IndexError):
+        x[np.array([True, False])]
+
+
+def test_traced_masks_and_bounds_say_what_to_do():
+    x = jnp.arange(4.0)
+    with pytest.raises(ConcretizationError, match="where"):
+        lumjax.jit(lambda v: v[v > 1])(x)
+    with pytest.raises(ConcretizationError, match="dynamic_slice"):
+        lumjax.jit(lambda v, i: v[i:])(x, 1)
+
+
+def test_values_that_do_not_fit_raise():
+    with pytest.raises(ShapeError):
+        jnp.zeros((3, 4)).at[0].set(jnp.zeros(3))
+    with pytest.raises(ArgumentTypeError):
+        jnp.zeros(3).at[0].set(1j)
+
+
+def test_arrays_are_immutable():
+    x = jnp.zeros(3)
+    with pytest.raises(TypeError, match="at"):
+        x[0] = 1.0
+    with pytest.raises(TypeError, match="immutable"):
+        del x[0]
