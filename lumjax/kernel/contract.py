@@ -281,6 +281,7 @@ class Tiles:
         self.lhs = tiling.lhs
         self.shift: dict[str, Dim] = {}
         self.scratch: Buffer | None = None
+        self.rows_last = False
 
     def emit(self) -> None:
         """One phase that stores the roots."""
@@ -331,6 +332,7 @@ class Tiles:
         emitter = self.emitter
         if plain(self.lhs, [Axis(n, e) for n, e in self.k]):
             return
+        self.rows_last = bool(unit_strides([self.lhs], self.tiling.m))
         elements = (emitter.size(self.blocks.block_rows * depth)) or emitter.scratch_bytes
         self.scratch = emitter.local(elements, held(self.tiling.term))
 
@@ -393,10 +395,12 @@ class Tiles:
         return LoadValue(self.scratch, self._scratch_offset(first))
 
     def _scratch_offset(self, first: Dim) -> Dim:
-        at = axis_symbol(self.tiling.m) - first
+        """Scratch is [row][k...], or [k...][row] where that is how the left side is walked."""
+        row = axis_symbol(self.tiling.m) - first
+        at: Dim = 0 if self.rows_last else row
         for (name, _), width in zip(self.k, self.widths, strict=True):
             at = at * width + dims.symbol(name)
-        return at
+        return at * self.blocks.block_rows + row if self.rows_last else at
 
     def _right(self, scope: Scope, panel: Dim) -> Value:
         if self.rhs is None:
@@ -413,9 +417,11 @@ class Tiles:
         assert scratch is not None, "the left side is staged"
         m = self.tiling.m
         emitter.ranges[m.name] = first, last
-        axes = [m, *(Axis(n, e) for n, e in self.k)]
-        best = max(axes, key=lambda a: (unit_strides([self.lhs], a), a is axes[-1]))
-        ordered = [a for a in axes if a is not best] + [best]
+        inner = [Axis(n, e) for n, e in self.k]
+        best = max(inner, key=lambda a: (unit_strides([self.lhs], a), a is inner[-1]))
+        ordered = [m, *(a for a in inner if a is not best), best]
+        if self.rows_last:
+            ordered = [*inner, m]
 
         def fill(inner: Scope) -> None:
             value = widened(emitter.value(self.lhs, inner), scratch.dtype)

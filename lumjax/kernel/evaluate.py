@@ -50,36 +50,67 @@ ELEMENTS_AT_ONCE = 1 << 22  # a larger intermediate is computed piece by piece
 
 def evaluate(root: Root, buffers: Buffers, sizes: Sizes | None = None, wide: bool = False) -> Array:
     """The root's array: its buffer's dtype, or float64/complex128 for inexact dtypes if `wide`."""
-    sizes = sizes or {}
-    shape = tuple(extent(a, sizes) for a in root.axes)
-    out = np.empty(shape, _outside(root.buffer.dtype, wide))
-    term = _separate(root)
-    for box in _boxes(shape, _largest(term, sizes)):
-        axes = {a.name: np.arange(*r) for a, r in zip(root.axes, box, strict=True)}
-        labels = {a.name: k for k, a in enumerate(root.axes)}
-        value = _Run(term, buffers, sizes, wide, axes, labels).value(term)
-        out[tuple(slice(*r) for r in box)] = convert(
-            value.reshape(value.shape[: len(shape)]), out.dtype
-        )
-    return out
+    return _evaluate_together((root,), buffers, sizes or {}, wide)[root.buffer.name]
 
 
 def evaluate_at(
     root: Root, buffers: Buffers, coords: Array, sizes: Sizes | None = None, wide: bool = False
 ) -> Array:
     """The root's values at `coords`, an integer array [samples, rank], each computed by itself."""
-    axes = {a.name: np.asarray(coords[:, k]) for k, a in enumerate(root.axes)}
-    term = _separate(root)
-    value = _Run(term, buffers, sizes or {}, wide, axes, dict.fromkeys(axes, 0)).value(term)
-    flat = value.reshape(value.shape[0] if value.ndim else 1)
-    return np.broadcast_to(convert(flat, _outside(root.buffer.dtype, wide)), (len(coords),))
+    return evaluate_group_at(Group((root,)), buffers, coords, sizes, wide)[root.buffer.name]
 
 
 def evaluate_group(
     group: Group, buffers: Buffers, sizes: Sizes | None = None, wide: bool = False
 ) -> dict[str, Array]:
     """Every root's array by buffer name."""
-    return {r.buffer.name: evaluate(r, buffers, sizes, wide) for r in group.roots}
+    out: dict[str, Array] = {}
+    for roots in by_axes(group.roots):
+        out |= _evaluate_together(roots, buffers, sizes or {}, wide)
+    return out
+
+
+def evaluate_group_at(
+    group: Group, buffers: Buffers, coords: Array, sizes: Sizes | None = None, wide: bool = False
+) -> dict[str, Array]:
+    """The values at `coords` of every root, by buffer name; the roots' axes agree."""
+    roots = group.roots
+    axes = {a.name: np.asarray(coords[:, k]) for k, a in enumerate(roots[0].axes)}
+    terms = [_separate(r) for r in roots]
+    run = _Run(terms, buffers, sizes or {}, wide, axes, dict.fromkeys(axes, 0))
+    out: dict[str, Array] = {}
+    for root, term in zip(roots, terms, strict=True):
+        value = run.value(term)
+        flat = convert(value.reshape(value.shape[0] if value.ndim else 1), _outside(root, wide))
+        out[root.buffer.name] = np.broadcast_to(flat, (len(coords),))
+    return out
+
+
+def by_axes(roots: Sequence[Root]) -> list[tuple[Root, ...]]:
+    """The roots grouped by their axes, in order."""
+    groups: dict[tuple[str, ...], list[Root]] = {}
+    for root in roots:
+        groups.setdefault(tuple(a.name for a in root.axes), []).append(root)
+    return [tuple(g) for g in groups.values()]
+
+
+def _evaluate_together(
+    roots: Sequence[Root], buffers: Buffers, sizes: Sizes, wide: bool
+) -> dict[str, Array]:
+    """Roots over the same axes, sharing what they have in common."""
+    shape = tuple(extent(a, sizes) for a in roots[0].axes)
+    out = {r.buffer.name: np.empty(shape, _outside(r, wide)) for r in roots}
+    terms = [_separate(r) for r in roots]
+    labels = {a.name: k for k, a in enumerate(roots[0].axes)}
+    for box in _boxes(shape, max(_largest(t, sizes) for t in terms)):
+        axes = {a.name: np.arange(*r) for a, r in zip(roots[0].axes, box, strict=True)}
+        run = _Run(terms, buffers, sizes, wide, axes, labels)
+        for root, term in zip(roots, terms, strict=True):
+            value = run.value(term)
+            target = out[root.buffer.name]
+            part = convert(value.reshape(value.shape[: len(shape)]), target.dtype)
+            target[tuple(slice(*r) for r in box)] = part
+    return out
 
 
 def evaluate_term(
@@ -93,7 +124,7 @@ def evaluate_term(
     ranges = {a.name: np.arange(extent(a, sizes or {})) for a in axes}
     labels = {a.name: k for k, a in enumerate(axes)}
     term = separate(term, frozenset(labels))
-    value = _Run(term, buffers, sizes or {}, wide, ranges, labels).value(term)
+    value = _Run([term], buffers, sizes or {}, wide, ranges, labels).value(term)
     return np.broadcast_to(
         value.reshape(value.shape[: len(axes)]), [len(r) for r in ranges.values()]
     )
@@ -103,7 +134,7 @@ def magnitude(root: Root, buffers: Buffers, sizes: Sizes | None = None) -> float
     """The largest absolute value of any inexact intermediate of the root, in float64."""
     axes = {a.name: np.arange(extent(a, sizes or {})) for a in root.axes}
     term = _separate(root)
-    run = _Run(term, buffers, sizes or {}, True, axes, {a: k for k, a in enumerate(axes)})
+    run = _Run([term], buffers, sizes or {}, True, axes, {a: k for k, a in enumerate(axes)})
     run.value(term)
     found = [np.abs(v).max() for v in run.memo.values() if v.size and dt.is_inexact(v.dtype)]
     return float(max(found, default=0.0))
@@ -167,8 +198,8 @@ def _saturate(x: Array, dtype: dt.DType) -> Array:
     return out.astype(dtype)
 
 
-def _outside(dtype: dt.DType, wide: bool) -> dt.DType:
-    return _inside(dtype, wide) if wide else dtype
+def _outside(root: Root, wide: bool) -> dt.DType:
+    return _inside(root.buffer.dtype, wide) if wide else root.buffer.dtype
 
 
 def _inside(dtype: dt.DType, wide: bool) -> dt.DType:
@@ -217,10 +248,10 @@ def factors(term: Reduction) -> tuple[Term, Term] | None:
     return None
 
 
-def _colours(term: Term, labels: dict[str, int], axes: Sequence[Axis]) -> dict[str, int]:
+def _colours(terms: Sequence[Term], labels: dict[str, int], axes: Sequence[Axis]) -> dict[str, int]:
     """A dimension for every bound axis such that axes that occur together have different ones."""
     clash: dict[str, set[str]] = {a.name: set() for a in axes}
-    for t in subterms(term):
+    for t in {t: None for term in terms for t in subterms(term)}:
         names = free_names(t)
         if isinstance(t, Reduction):
             names = names | {a.name for a in t.axes}
@@ -239,18 +270,18 @@ class _Run:
 
     def __init__(
         self,
-        term: Term,
+        terms: Sequence[Term],
         buffers: Buffers,
         sizes: Sizes,
         wide: bool,
         ranges: dict[str, Array],
         labels: dict[str, int],
     ) -> None:
-        bound = bound_axes(term)
+        bound = list({a.name: a for t in terms for a in bound_axes(t)}.values())
         self.buffers = buffers
         self.sizes = sizes
         self.wide = wide
-        self.labels = _colours(term, labels, bound)
+        self.labels = _colours(terms, labels, bound)
         self.rank = 1 + max(self.labels.values(), default=-1)
         self.lengths = {n: len(r) for n, r in ranges.items()}
         self.symbols: dict[str, Any] = dict(sizes)

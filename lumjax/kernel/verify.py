@@ -17,24 +17,37 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from lumjax import dtype as dt
 from lumjax.kernel.bounds import prove_bounds
-from lumjax.kernel.evaluate import bound_axes, evaluate, evaluate_at, extent, factors, magnitude
+from lumjax.kernel.evaluate import (
+    bound_axes,
+    by_axes,
+    evaluate,
+    evaluate_at,
+    evaluate_group,
+    evaluate_group_at,
+    extent,
+    factors,
+    magnitude,
+)
 from lumjax.kernel.guard import Canaries
 from lumjax.kernel.ir import Kernel
 from lumjax.kernel.prepare import Prepared, parametrise
 from lumjax.kernel.term import Buffer, Group, Reduction, Root, free_names, subterms
 from lumjax.trace import dim as dims
+from lumjax.trace.dim import Dim
 
 Array: TypeAlias = np.ndarray[Any, Any]
 Run: TypeAlias = Callable[[Kernel, dict[str, Array], dict[str, int]], None]
 
 REDUCED_WORK = 1 << 15  # points of the largest loop nest in a reduced run
-FULL_WORK = 1 << 24  # points of one sample's reductions, and elements of all buffers, at full size
+FULL_WORK = 1 << 24  # elements of all buffers, and points of one sample's reductions, at full size
+SAMPLED_WORK = 1 << 19  # points of the reductions of all samples of one output
 SAMPLES = 64
 SPECIALS = (math.nan, math.inf, -math.inf, -0.0, 1e-40)
 
@@ -79,14 +92,18 @@ def check_kernel(
     sizes = traced_sizes(kernel, given or {})
     vectors = list(check.reduced(sizes)) if not given else [sizes]
     turns = (Values.LARGE, Values.SPECIAL, Values.MODERATE)
-    for n in range(3):
+    proved = check.proved(sizes)
+    for n in range(3 if proved.ok else 0):
         vector = vectors[n % len(vectors)]
+        proved = check.proved(vector) if n == 0 else proved
+        if not proved.ok:
+            return proved
         verdict = check.at(vector, turns[n], f"{turns[n].value} values at sizes {vector}", seed + n)
         if not verdict.ok:
             return verdict
-    if full and sizes not in vectors:
+    if full and proved.ok and sizes not in vectors:
         return check.at_full(sizes)
-    return ACCEPTED
+    return proved
 
 
 def traced_sizes(kernel: Kernel, given: Mapping[str, int]) -> dict[str, int]:
@@ -102,6 +119,7 @@ class _Check:
         self.prepared = prepared
         self.run = run
         self.seed = seed
+        self.nests = list(_nests(prepared.group))
 
     # ---- sizes
 
@@ -125,16 +143,7 @@ class _Check:
 
     def work(self, sizes: Mapping[str, int]) -> int:
         """Points of the largest loop nest."""
-        largest = 1
-        for root in self.prepared.group.roots:
-            extents = {a.name: extent(a, sizes) for a in (*root.axes, *bound_axes(root.term))}
-            largest = max(largest, math.prod(extent(a, sizes) for a in root.axes))
-            for t in subterms(root.term):
-                if isinstance(t, Reduction):
-                    names = {*free_names(t), *(a.name for a in t.axes)}
-                    points = math.prod(extents.get(n, 1) for n in names)
-                    largest = max(largest, points // (16 if factors(t) else 1))
-        return largest
+        return max((int(dims.evaluate(n, sizes)) // d for n, d in self.nests), default=1)
 
     # ---- data
 
@@ -181,53 +190,58 @@ class _Check:
 
     def at(self, sizes: dict[str, int], values: Values, where: str, seed: int) -> Verdict:
         """Every output at one size vector."""
-        proved = self.proved(sizes)
-        if not proved.ok:
-            return proved
         canaries = Canaries()
         arrays = self.buffers(sizes, canaries)
         self.fill(arrays, sizes, values, seed)
         self.run(self.kernel, arrays, sizes)
         if broken := canaries.broken():
             return Verdict(False, f"{where}: memory around {', '.join(broken)} was overwritten")
+        wide = evaluate_group(self.prepared.group, arrays, sizes, wide=True)
         for root in self.prepared.group.roots:
-            got = arrays[root.buffer.name].reshape([extent(a, sizes) for a in root.axes])
-            wide = evaluate(root, arrays, sizes, wide=True)
-            verdict = compare(root, got, wide, lambda r=root: evaluate(r, arrays, sizes), where)
+            want = wide[root.buffer.name]
+            got = arrays[root.buffer.name].reshape(want.shape)
+            own = partial(evaluate, root, arrays, sizes)
+            verdict = compare(root, got, want, own, where)
             if not verdict.ok:
                 return verdict
         return ACCEPTED
 
     def at_full(self, sizes: dict[str, int]) -> Verdict:
         """Sampled outputs at the traced sizes."""
-        proved = self.proved(sizes)
-        elements = sum(_elements(b, sizes) for b in self.kernel.buffers)
-        if not proved.ok or elements > FULL_WORK:
-            return proved
+        if sum(_elements(b, sizes) for b in self.kernel.buffers) > FULL_WORK:
+            return ACCEPTED
         canaries = Canaries()
         arrays = self.buffers(sizes, canaries)
         self.fill(arrays, sizes, Values.MODERATE, self.seed)
         self.run(self.kernel, arrays, sizes)
         if broken := canaries.broken():
             return Verdict(False, f"full size: memory around {', '.join(broken)} was overwritten")
-        for root in self.prepared.group.roots:
-            shape = [extent(a, sizes) for a in root.axes]
-            coords = samples(shape, per_sample(root, sizes), self.seed)
+        for roots in by_axes(self.prepared.group.roots):
+            shape = [extent(a, sizes) for a in roots[0].axes]
+            coords = samples(shape, max(per_sample(r, sizes) for r in roots), self.seed)
             if not len(coords):
                 continue
-            got = arrays[root.buffer.name].reshape(shape)[tuple(coords.T)].reshape(len(coords))
-            wide = evaluate_at(root, arrays, coords, sizes, wide=True)
-            own = _own(root, arrays, coords, sizes)
-            verdict = compare(root, got, wide, own, "full size")
-            if not verdict.ok:
-                return verdict
+            wide = evaluate_group_at(Group(roots), arrays, coords, sizes, wide=True)
+            for root in roots:
+                got = arrays[root.buffer.name].reshape(shape)[tuple(coords.T)]
+                own = partial(evaluate_at, root, arrays, coords, sizes)
+                want = wide[root.buffer.name]
+                verdict = compare(root, got.reshape(len(coords)), want, own, "full size")
+                if not verdict.ok:
+                    return verdict
         return ACCEPTED
 
 
-def _own(
-    root: Root, arrays: Mapping[str, Array], coords: Array, sizes: Mapping[str, int]
-) -> Callable[[], Array]:
-    return lambda: evaluate_at(root, arrays, coords, sizes)
+def _nests(group: Group) -> Iterator[tuple[Dim, int]]:
+    """The points of every loop nest, and what to divide them by for their cheapness."""
+    for root in group.roots:
+        extents = {a.name: a.extent for a in (*root.axes, *bound_axes(root.term))}
+        yield math.prod((a.extent for a in root.axes), start=1), 1
+        for t in subterms(root.term):
+            if isinstance(t, Reduction):
+                names = {*free_names(t), *(a.name for a in t.axes)} & extents.keys()
+                points = math.prod((extents[n] for n in sorted(names)), start=1)
+                yield points, 16 if factors(t) else 1
 
 
 def _elements(buffer: Buffer, sizes: Mapping[str, int]) -> int:
@@ -260,10 +274,10 @@ def samples(shape: Sequence[int], cost: int, seed: int) -> Array:
     if 0 in shape or cost > FULL_WORK:
         return np.zeros((0, len(shape)), np.int64)
     rng = np.random.default_rng(seed)
-    count = max(1, min(SAMPLES, FULL_WORK // (4 * cost)))
+    count = max(1, min(SAMPLES, SAMPLED_WORK // cost))
     rows = [np.zeros(len(shape), np.int64), np.asarray(shape, np.int64) - 1]
     rows += [rng.integers(0, shape, len(shape)) for _ in range(count)]
-    for k, n in enumerate(shape):  # edges of one axis at a time
+    for k, n in enumerate(shape if count > len(shape) else ()):  # edges of one axis at a time
         for at in (0, n - 1, n // 2):
             row = rng.integers(0, shape, len(shape))
             row[k] = at

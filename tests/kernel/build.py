@@ -112,7 +112,7 @@ def random(rng, shape, dtype):
 
 
 def run(kernel, buffers, **overrides):
-    """Random arrays for every buffer that the group loads, other numbers for its roots."""
+    """Emulate the kernel at its traced (or overridden) sizes; returns the outputs by name."""
     sizes = dict(zip(kernel.sizes, kernel.extents, strict=True)) | overrides
     emulate(kernel, buffers, sizes)
     return {b.name: buffers[b.name] for b in kernel.outputs}
