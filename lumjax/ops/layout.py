@@ -450,7 +450,7 @@ reduce_sum_p = Primitive(
 def full(shape: Any, fill_value: Value, dtype: Any = None) -> Value:
     """An array of `shape` whose elements are all `fill_value`, cast to `dtype` if one is given.
 
-    A traced fill value keeps its own dtype; casting it is the caller's business.
+    A traced fill value must have that dtype already: cast it first.
     """
     if dtype is not None:
         dtype = dt.canonicalize(dtype)
@@ -458,6 +458,8 @@ def full(shape: Any, fill_value: Value, dtype: Any = None) -> Value:
             fill_value = fill_value.data
         if isinstance(fill_value, (np.ndarray, np.generic, bool, int, float, complex)):
             fill_value = _scalar(fill_value, dtype)
+        aval = aval_of(fill_value)
+        check_dtype("full", aval, aval.dtype == dtype, f"a traced fill value of dtype {dtype}")
     if len(shape_of(fill_value)) != 0:
         raise ShapeError(
             operation="full",

@@ -153,6 +153,12 @@ def test_extrema_share_ties_over_lanes():
     np.testing.assert_allclose(jacrev(g)(X).data[0], [[1, 0], [0, 0], [0, 0]])
 
 
+def test_extrema_inside_sum_the_derivatives_of_all_lanes():
+    for f, sign in ((collective.pmax, 1), (collective.pmin, -1)):
+        loss = lambda x, f=f: layout.reduce_sum(f(x, "i"), None)
+        assert values(run(grad(loss), sign * X)) == [[0, 1.5], [3, 0], [0, 1.5]]
+
+
 def test_symbolic_zeros_stay_symbolic():
     name = {"axis_name": "i"}
     x = np.ones(2, np.float32)

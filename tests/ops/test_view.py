@@ -206,6 +206,8 @@ def test_full_casts_constants_and_takes_traced_values():
     assert aval_of(layout.full((2,), 1.0)).weak
     jaxpr = stage(lambda x: [layout.full((2, 2), x)], [f32()]).jaxpr
     assert jaxpr.out_avals[0] == f32(2, 2)
+    with pytest.raises(DTypeError, match="int32"):
+        stage(lambda x: [layout.full((2,), x, dt.int32)], [f32()])
     with pytest.raises(ShapeError, match="rank-0"):
         layout.full((2,), np.ones(2, np.float32))
 
