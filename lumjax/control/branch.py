@@ -16,6 +16,7 @@ from lumjax.control.staging import (
     Split,
     as_arrays,
     batch_of,
+    check_operands,
     concrete,
     jvp_of,
     merge,
@@ -63,6 +64,8 @@ def _aval(
     index: ShapedArray, *operands: ShapedArray, branches: Branches
 ) -> tuple[ShapedArray, ...]:
     """A result is weak if it is so in every branch."""
+    for jaxpr in branches:
+        check_operands("cond", jaxpr, operands)
     return _joined(branches)
 
 

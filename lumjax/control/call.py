@@ -9,6 +9,7 @@ from typing import Any
 
 from lumjax.control.staging import (
     batch_of,
+    check_operands,
     jvp_of,
     merge,
     run,
@@ -31,6 +32,7 @@ def call(jaxpr: Jaxpr, args: Sequence[Value], name: str) -> tuple[Value, ...]:
 
 
 def _aval(*avals: ShapedArray, jaxpr: Jaxpr, name: str) -> tuple[ShapedArray, ...]:
+    check_operands(f"call of {name}", jaxpr, avals)
     return jaxpr.out_avals
 
 

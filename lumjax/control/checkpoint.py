@@ -15,6 +15,7 @@ from lumjax.control.staging import (
     Flags,
     Split,
     batch_of,
+    check_operands,
     concrete,
     flatten_values,
     jvp_of,
@@ -136,6 +137,7 @@ def _bind(
 
 
 def _aval(*avals: ShapedArray, jaxpr: Jaxpr, **params: Any) -> tuple[ShapedArray, ...]:
+    check_operands("checkpoint", jaxpr, avals)
     return jaxpr.out_avals
 
 

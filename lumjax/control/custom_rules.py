@@ -19,6 +19,7 @@ from lumjax.control.staging import (
     Flags,
     as_arrays,
     batch_of,
+    check_operands,
     merge,
     run,
     select_where,
@@ -118,6 +119,7 @@ def bind_reverse(body: Body, flat: Sequence[Value], rules: ReverseRules) -> tupl
 
 def _aval(*avals: ShapedArray, jaxpr: Jaxpr | None, **params: Any) -> tuple[ShapedArray, ...]:
     assert jaxpr is not None, "a function is staged where its call is recorded"
+    check_operands("a function with a custom derivative", jaxpr, avals)
     return jaxpr.out_avals
 
 

@@ -16,6 +16,7 @@ from lumjax.control.scanning import cut, paired
 from lumjax.control.staging import (
     as_arrays,
     batch_of,
+    check_operands,
     jvp_of,
     merge,
     rearranged,
@@ -57,6 +58,9 @@ def iterate(
 def _aval(
     *avals: ShapedArray, cond: Jaxpr, body: Jaxpr, cond_consts: int, body_consts: int
 ) -> tuple[ShapedArray, ...]:
+    tests, fixed, init = cut(avals, cond_consts, body_consts)
+    check_operands("the condition of while", cond, (*tests, *init))
+    check_operands("the body of while", body, (*fixed, *init))
     return body.out_avals
 
 

@@ -18,6 +18,7 @@ from lumjax.control.scan_parts import CutBody, backward_body, cut_body, linear_f
 from lumjax.control.staging import (
     Flags,
     batch_of,
+    check_operands,
     jvp_of,
     merge,
     rearranged,
@@ -82,6 +83,8 @@ def _stacked(aval: ShapedArray, length: Dim) -> ShapedArray:
 def _aval(
     *avals: ShapedArray, jaxpr: Jaxpr, loop: Loop, consts: int, carry: int
 ) -> tuple[ShapedArray, ...]:
+    rows = [a.with_shape(a.shape[1:]) for a in avals[consts + carry :]]
+    check_operands("scan", jaxpr, (*avals[: consts + carry], *rows))
     outs = jaxpr.out_avals
     return (*outs[:carry], *(_stacked(a, loop.length) for a in outs[carry:]))
 

@@ -15,7 +15,7 @@ import numpy as np
 from lumjax import dtype as dt
 from lumjax import tree
 from lumjax.config import config
-from lumjax.errors import ArgumentTypeError
+from lumjax.errors import ArgumentTypeError, CheckError
 from lumjax.grad.nested import JvpJaxpr, SplitJaxpr, jvp_jaxpr, split_jaxpr
 from lumjax.ops.elementwise import asvalue
 from lumjax.ops.layout import batch_first, broadcast_in_dim_p
@@ -441,6 +441,18 @@ def rearranged(jaxpr: Jaxpr, inputs: tuple[int, ...], outputs: tuple[int, ...]) 
 def name_of(f: Any) -> str:
     """A callable's name, for messages."""
     return getattr(f, "__name__", type(f).__name__)
+
+
+def check_operands(operation: str, jaxpr: Jaxpr, avals: Sequence[ShapedArray]) -> None:
+    """Raise CheckError unless a jaxpr takes operands of these avals, weak or not."""
+    expected = jaxpr.in_avals
+    if len(avals) != len(expected) or not all(map(same_type, avals, expected)):
+        raise CheckError(
+            operation=operation,
+            required=f"operands ({', '.join(map(str, expected))})",
+            got=f"({', '.join(map(str, avals))})",
+            fix="this is a fault of lumjax; please report it",
+        )
 
 
 def same_type(a: ShapedArray, b: ShapedArray) -> bool:

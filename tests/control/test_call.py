@@ -14,7 +14,7 @@ from lumjax.config import config
 from lumjax.control.call import call, call_p
 from lumjax.control.custom import custom_jvp
 from lumjax.control.staging import batch_of, jvp_of, remembered, split_of, stage_tree
-from lumjax.errors import ArgumentTypeError, LeakedTracerError
+from lumjax.errors import ArgumentTypeError, CheckError, LeakedTracerError
 from lumjax.trace import core
 from lumjax.trace.aval import ShapedArray
 from lumjax.trace.batch import MappedAxis
@@ -292,3 +292,11 @@ def test_the_record():
     close(call_p.expand(ops.asvalue(X), jaxpr=jaxpr, name="f")[0], np.sin(X), 1e-6)
     assert call_p.aval(aval_of(X), jaxpr=jaxpr, name="f") == (VECTOR,)
     assert type(call_p.form(VECTOR, jaxpr=jaxpr, name="f")).__name__ == "Expand"
+
+
+def test_operands_are_checked():
+    jaxpr = staged(ops.sin, VECTOR)
+    with pytest.raises(CheckError, match=r"f32\[3\].*f32\[2\]"):
+        call_p.aval(VECTOR.with_shape((2,)), jaxpr=jaxpr, name="f")
+    with pytest.raises(CheckError, match="got \\(\\)"):
+        call_p.aval(jaxpr=jaxpr, name="f")

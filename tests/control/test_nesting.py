@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
+from lumjax import tree
 from lumjax.compile import jit as compiled_jit
 from lumjax.config import config
 from lumjax.grad.jacobian import jacfwd, jacrev
 from lumjax.trace.batch import vmap
+from lumjax.trace.check import check
+from lumjax.trace.core import aval_of
+from lumjax.trace.stage import stage
 from tests.control.programs import BOTH_MODES, FORWARD_ONLY, LANES, POINT, REVERSE_ONLY
 from tests.control.worlds import close, jax_world, plain, real
 
@@ -140,3 +146,21 @@ def test_compiled_tangents(program):
     expected = FORWARD["jvp"](plain, program(plain))
     with config.scope(interpret=False):
         close(transform(POINT), expected)
+
+
+@pytest.mark.parametrize(
+    "program", [*BOTH_MODES, *FORWARD_ONLY, *REVERSE_ONLY], ids=lambda p: p.__name__
+)
+def test_every_derived_program_is_well_formed(program):
+    transforms = dict(VALUE)
+    transforms.update({} if program in REVERSE_ONLY else FORWARD)
+    transforms.update({} if program in FORWARD_ONLY else REVERSE)
+    for transform in transforms.values():
+
+        def flat(point, lanes, transform=transform):
+            given = {id(POINT): point, id(LANES): lanes}
+            array = lambda x: given.get(id(x), x)
+            world = SimpleNamespace(**{**vars(real), "array": array})
+            return tree.leaves(transform(world, program(world)))
+
+        check(stage(flat, [aval_of(POINT), aval_of(LANES)]).jaxpr)
