@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from lumjax import dtype as dt
@@ -20,6 +20,7 @@ from lumjax.grad.reverse import LinearMap, linearize_flat
 from lumjax.ops.elementwise import asvalue
 from lumjax.trace.aval import ShapedArray
 from lumjax.trace.core import Value, aval_of
+from lumjax.trace.simplify import dce
 from lumjax.trace.stage import stage
 
 
@@ -42,6 +43,7 @@ def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> 
     """
     check_callable("linearize", fun)
     outs, linear, consts, f, forward, treedef = _linearize("linearize", fun, primals, has_aux)
+    linear = replace(linear, jaxpr=dce(linear.jaxpr))
     derivative = tree.Partial(_Derivative(linear, treedef, f.out_tree), consts)
     result = tree.unflatten(f.out_tree, outs), derivative
     return (*result, f.settled_aux(forward)) if has_aux else result

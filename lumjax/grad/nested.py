@@ -32,9 +32,6 @@ from lumjax.grad.forward import jvp_flat, zeros
 from lumjax.grad.mask import Mask
 from lumjax.grad.reverse import Cotangent, LinearTrace, backward
 from lumjax.trace.core import (
-    Atom,
-    Effect,
-    Eqn,
     Jaxpr,
     Linear,
     Tracer,
@@ -44,6 +41,7 @@ from lumjax.trace.core import (
     eval_jaxpr,
     using,
 )
+from lumjax.trace.simplify import dce
 from lumjax.trace.stage import Staged, stage
 
 
@@ -270,7 +268,7 @@ def _transpose(jaxpr: Jaxpr, request: _Request) -> _Backward:
     masked = [k for k, m in enumerate(request.masked) if m]
     masks = [out_avals[k].with_dtype(dt.bool_) for k in masked]
     staged = stage(run, [*known, *values, *masks])
-    program = _pruned(_closed(staged))
+    program = dce(_closed(staged))
     first = len(program.inputs) - len(masked)
     used = {a for e in program.eqns for a in e.inputs} | set(program.outputs)
     kept = [k for k, v in zip(masked, program.inputs[first:], strict=True) if v in used]
@@ -278,14 +276,3 @@ def _transpose(jaxpr: Jaxpr, request: _Request) -> _Backward:
     return _Backward(
         replace(program, inputs=inputs), staged.consts, tuple(kept), tuple(found), tuple(maskable)
     )
-
-
-def _pruned(jaxpr: Jaxpr) -> Jaxpr:
-    """The jaxpr without equations that nothing uses."""
-    used: set[Atom] = set(jaxpr.outputs)
-    kept: list[Eqn] = []
-    for eqn in reversed(jaxpr.eqns):
-        if eqn.effect is not Effect.NONE or not used.isdisjoint(eqn.outputs):
-            used.update(eqn.inputs)
-            kept.append(eqn)
-    return replace(jaxpr, eqns=tuple(reversed(kept)))

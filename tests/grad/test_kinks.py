@@ -6,6 +6,7 @@ import pytest
 import lumjax.numpy as jnp
 from lumjax import lax, nn
 from lumjax.config import config
+from lumjax.control.checkpoint import checkpoint
 from lumjax.grad.forward import jvp
 from lumjax.grad.jacobian import hessian, jacfwd, jacrev
 from lumjax.grad.reverse import grad
@@ -156,3 +157,36 @@ def test_a_fully_masked_row_of_attention():
     g = np.asarray(grad(f)(scores))
     assert np.isfinite(g).all()
     same(g[1], [0, 0])
+
+
+def guarded_sqrt(x):
+    return jnp.where(x > 0, jnp.sqrt(x), 0.0)
+
+
+POINTS = at(0, 4)
+THROUGH_CONTROL_FLOW = {
+    "batched cond": vmap(grad(lambda x: lax.cond(x > 0, jnp.sqrt, lambda x: 0.0 * x, x))),
+    "scan over points": grad(
+        lambda xs: lax.scan(lambda c, x: (c + guarded_sqrt(x), None), 0.0, xs)[0]
+    ),
+    "stacked by scan": grad(
+        lambda xs: jnp.sum(lax.scan(lambda c, x: (c, guarded_sqrt(x)), 0.0, xs)[1])
+    ),
+    "selected after scan": grad(
+        lambda xs: jnp.sum(
+            jnp.where(xs > 0, lax.scan(lambda c, x: (c, jnp.sqrt(x)), 0.0, xs)[1], 0.0)
+        )
+    ),
+    "checkpoint": grad(lambda xs: jnp.sum(checkpoint(guarded_sqrt)(xs))),
+    "selected after checkpoint": grad(
+        lambda xs: jnp.sum(jnp.where(xs > 0, checkpoint(jnp.sqrt)(xs), 0.0))
+    ),
+    "fori_loop": grad(
+        lambda xs: lax.fori_loop(0, 2, lambda i, c: c + guarded_sqrt(xs[i]), np.float32(0))
+    ),
+}
+
+
+@pytest.mark.parametrize("name", THROUGH_CONTROL_FLOW)
+def test_masks_through_control_flow(name):
+    same(THROUGH_CONTROL_FLOW[name](POINTS), [0.0, 0.25])
