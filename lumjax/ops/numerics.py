@@ -54,11 +54,7 @@ def saturate(x: NDArray, dtype: dt.DType) -> NDArray:
 
 
 def divide(x: NDArray, y: NDArray) -> NDArray:
-    """Floats: IEEE division. Integers: truncated; x / 0 is -1 (all bits one), INT_MIN / -1 is
-    INT_MIN.
-    """
-    if x.dtype.kind not in "iu":
-        return np.divide(x, y)
+    """Truncated division of integers; x / 0 is -1 (all bits one), INT_MIN / -1 is INT_MIN."""
     zero, overflow = _exceptions(x, y)
     safe = np.where(zero | overflow, np.ones((), y.dtype), y)
     floor = np.floor_divide(x, safe)
@@ -86,11 +82,9 @@ def _exceptions(x: NDArray, y: NDArray) -> tuple[NDArray, NDArray]:
 
 
 def power(x: NDArray, y: NDArray) -> NDArray:
-    """Floats: C's pow. Integers: modulo 2**bits; a negative exponent truncates the real power
-    towards zero; 0 to a negative power is -1, as 1 / 0 is.
+    """Powers of integers modulo 2**bits; a negative exponent truncates the real power towards
+    zero, and 0 to a negative power is -1, as 1 / 0 is.
     """
-    if x.dtype.kind not in "iu":
-        return np.power(x, y)
     result = np.ones_like(x)
     base = np.where(y < 0, divide(np.ones_like(x), x), x)
     exponent = np.abs(y).view(_unsigned(y.dtype))  # |INT_MIN| is right as an unsigned number

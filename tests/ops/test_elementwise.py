@@ -271,6 +271,10 @@ def test_where_jax_gives_nan_a_number_is_given():
     assert slope(ops.nextafter, 1.0, 2.0) == 1
 
 
+def test_is_nan():
+    assert ops.is_nan(f32(1, math.nan)).data.tolist() == [False, True]
+
+
 def test_second_derivatives():
     for f, x, want in (
         (ops.sin, 0.7, -math.sin(0.7)),

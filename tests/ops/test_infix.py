@@ -144,6 +144,8 @@ def test_integer_division_by_zero_is_minus_one():
     x = Array(np.array([5, -5, 0], np.int32))
     assert (x // 0).data.tolist() == [-1, -1, -1]
     assert (x % 0).data.tolist() == [5, -5, 0]
+    assert (Array(np.array([True])) // True).data.tolist() == [1]
+    assert (Array(np.array([9], np.uint8)) // 2).data.tolist() == [4]
 
 
 def test_powers():

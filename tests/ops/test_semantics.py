@@ -365,6 +365,8 @@ def test_erf_inv_agrees_with_jax(dtype: np.dtype):
     want = np.asarray(jax.lax.erf_inv(x)).astype(np.float64)
     finite = np.isfinite(want)
     np.testing.assert_array_equal(found[~finite], want[~finite])
+    expanded = np.asarray(ops.erf_inv_p.rule("expand")(Array(x))[0].data).astype(np.float64)
+    np.testing.assert_allclose(expanded, found, rtol=1e-6 if dtype == dt.float32 else 1e-2)
     ulp = np.spacing(np.abs(want[finite]).astype(dtype)).astype(np.float64)
     assert (np.abs(found[finite] - want[finite]) <= 8 * ulp).all()
 
