@@ -19,6 +19,7 @@ from lumjax.kernel.ir import (
     Loop,
     LoopKind,
     Ref,
+    Scratch,
     StoreStmt,
 )
 from lumjax.kernel.term import Buffer
@@ -56,7 +57,7 @@ class Generator:
     def __init__(self, seed):
         self.r = random.Random(seed)
         self.rng = np.random.default_rng(seed)
-        self.inputs, self.outputs, self.arrays = [], [], {}
+        self.inputs, self.scratch, self.arrays = [], [], {}
         self.names = 0
         self.dtype = self.r.choice(DTYPES)
         self.symbolic = self.r.random() < 0.5
@@ -67,7 +68,7 @@ class Generator:
         return f"{prefix}{self.names}"
 
     def extent(self):
-        n = self.r.choice([0, 1, 2, 3, 5, 7, 8, 9, 15, 16, 17, 31, 33, 40])
+        n = self.r.choice([0, 1, 2, 3, 5, 7, 8, 9, 15, 16, 17, 31, 33, 40, 70])
         if not self.symbolic:
             return n, n
         name = self.fresh("n")
@@ -169,6 +170,27 @@ class Generator:
         value = Ref(name, dtype)
         return value if dtype == self.dtype else ApplyValue(CAST, (value,), self.dtype)
 
+    def parked(self, value, body):
+        """The value added to itself by way of scratch memory, over a loop that rewrites it."""
+        size = self.r.choice([3, 8, 19])
+        b = Buffer(self.fresh("tmp"), (size,), self.dtype)
+        self.scratch.append(Scratch(b, size))
+        name, i, k = self.fresh("v"), sym(self.fresh("p")), sym(self.fresh("q"))
+        body.append(Let(name, value))
+        body.append(
+            Loop(i.name, 0, size, 1, LoopKind.VECTOR, (StoreStmt(b, i, Ref(name, value.dtype)),))
+        )
+        fold = "or" if self.dtype == dt.bool_ else "max"
+        back = LoadValue(b, self.r.choice([i, size - 1 - i]))
+        step = ApplyValue(op(fold, 2, np.bitwise_or if fold == "or" else np.maximum), (
+            back, IndexValue(k, self.dtype),
+        ), self.dtype)  # fmt: skip
+        again = Loop(i.name, 0, size, 1, self.r.choice(list(LoopKind)), (StoreStmt(b, i, step),))
+        body.append(
+            Loop(k.name, 0, 3, 1, LoopKind.SERIAL, (again, StoreStmt(b, 0, LoadValue(b, 1))))
+        )
+        return LoadValue(b, self.r.choice([0, 1, size - 1]))
+
     def build(self):
         loops, extents = [], []
         for _ in range(self.r.choice([1, 1, 2])):
@@ -181,6 +203,8 @@ class Generator:
             value = self.reduction(loops, body)
         else:
             value = self.value(loops, self.dtype, body)
+        if self.r.random() < 0.3:
+            value = self.parked(value, body)
         value = self.named(value, body)
         at, step = 0, self.r.choice([1, 1, 1, 2, -1])
         for var, n, _ in loops:
@@ -193,7 +217,14 @@ class Generator:
         kinds = [LoopKind.VECTOR, LoopKind.SERIAL, LoopKind.UNROLL]
         for depth, (var, _, extent) in enumerate(reversed(loops)):
             kind = self.r.choice(kinds if depth else [LoopKind.VECTOR] * 3 + kinds)
+            if self.scratch:  # iterations that share scratch do not run side by side
+                kind = LoopKind.SERIAL
             body = [Loop(var.name, 0, extent, 1, kind, tuple(body))]
         return kernel(
-            body, [out], self.inputs, sizes=tuple(self.sizes), extents=tuple(self.sizes.values())
+            body,
+            [out],
+            self.inputs,
+            scratch=self.scratch,
+            sizes=tuple(self.sizes),
+            extents=tuple(self.sizes.values()),
         )

@@ -244,6 +244,21 @@ def test_scratch_written_then_read():
     compare(kern, {"x": array(RNG, size, F32), "out": np.zeros(size, F32)})
 
 
+def test_a_load_runs_only_if_its_loop_does():
+    """Hoisted above the test for an empty range it would touch unmapped memory."""
+    x, out = vec(4), vec(4, F32, "out")
+    far = 1 << 45
+    body = Loop("k", 0, n, 1, S, (
+        Loop("i", 0, n, 1, V, (StoreStmt(out, i, LoadValue(x, far)),)),
+        If(dims.less(k, 0), (StoreStmt(out, k, LoadValue(x, k * far + far)),)),
+        StoreStmt(out, k, LoadValue(x, far + k)),
+    ))  # fmt: skip
+    kern = kernel([body], [out], [x], sizes=("n",))
+    compare(kern, {"x": array(RNG, 4, F32), "out": np.zeros(4, F32)}, {"n": 0})
+    guarded = Loop("k", 0, 3, 1, S, (If(dims.less(3, k), (StoreStmt(out, k, LoadValue(x, far)),)),))
+    compare(kernel([guarded], [out], [x]), {"x": array(RNG, 4, F32), "out": np.zeros(4, F32)})
+
+
 def test_phases_pass_partial_results_through_workspace():
     size = 103
     x, part, out = vec(size), vec(8, F32, "part"), vec(1, F32, "out")
