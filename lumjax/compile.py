@@ -45,17 +45,20 @@ def _evaluate(jaxpr: Jaxpr, args: Sequence[Value]) -> list[Value]:
 set_evaluator(_evaluate)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Program:
-    """One traced signature of a jitted function."""
+    """One traced signature of a jitted function, under one set of settings."""
 
     jaxpr: Jaxpr
     consts: tuple[Value, ...]
     out_tree: tree.PyTreeDef
+    _executable: Executable | None = None
 
     def executable(self) -> Executable:
-        """The compiled program (compiled on first use, then kept with the jaxpr)."""
-        return executable_of(self.jaxpr)
+        """The compiled program, made on first use."""
+        if self._executable is None:
+            self._executable = executable_of(self.jaxpr)
+        return self._executable
 
 
 def _signature(leaf: Value) -> Any:
@@ -93,9 +96,9 @@ class Jitted(Generic[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run the program of this signature, compiling it first if it is new."""
         program, leaves = self._program(args, kwargs)
-        values = [*program.consts, *leaves]
-        if type(current()) is EvalTrace and not any(isinstance(v, Tracer) for v in values):
-            outs = executable_of(program.jaxpr).run(values)
+        values = [*program.consts, *leaves] if program.consts else leaves
+        if type(current()) is EvalTrace and not any([isinstance(v, Tracer) for v in values]):
+            outs = program.executable().run(values)
         else:
             outs = call_p.bind(*values, jaxpr=program.jaxpr, name=self._name)
         return program.out_tree.unflatten(outs)

@@ -83,8 +83,13 @@ def _from_environment() -> Settings:
 
 
 class _Scopes(threading.local):
+    """A thread's overrides, innermost last, and the semantic key as it was last computed."""
+
     def __init__(self) -> None:
         self.stack: list[dict[str, Any]] = []
+        self.base: Settings | None = None
+        self.top: dict[str, Any] | None = None
+        self.key: tuple[Any, ...] = ()
 
 
 class Config:
@@ -164,7 +169,12 @@ class Config:
 
     def semantic_key(self) -> tuple[Any, ...]:
         """What a cached program depends on."""
-        return tuple(getattr(self, name) for name in _SEMANTIC)
+        local = self._local
+        top = local.stack[-1] if local.stack else None
+        if local.base is not self._base or local.top is not top:
+            local.base, local.top = self._base, top
+            local.key = tuple(getattr(self, name) for name in _SEMANTIC)
+        return local.key
 
     def snapshot(self) -> Settings:
         """All settings in force."""

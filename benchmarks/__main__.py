@@ -1,0 +1,21 @@
+"""Run one measurement: `python -m benchmarks mnist`, `python -m benchmarks dispatch`."""
+
+from __future__ import annotations
+
+import argparse
+
+from benchmarks import dispatch, mnist
+
+MEASUREMENTS = {"mnist": mnist.main, "dispatch": dispatch.main}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("name", choices=sorted(MEASUREMENTS))
+    parser.add_argument("--out", default="out", help="folder of the JSON result")
+    options = parser.parse_args()
+    MEASUREMENTS[options.name](options.out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""The training step of examples/train/mnist.py, on lumjax and, the same source, on JAX with optax.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import tempfile
+import types
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import lumjax
+from benchmarks.timing import interleaved, once, report
+
+EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "train" / "mnist.py"
+
+
+def load(modules: dict[str, Any]) -> Any:
+    """The example as a module, with some imports replaced while it loads."""
+    before = {name: sys.modules.get(name) for name in modules}
+    sys.modules.update(modules)
+    try:
+        spec = importlib.util.spec_from_file_location("mnist_example", EXAMPLE)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    finally:
+        for name, old in before.items():
+            if old is None:
+                del sys.modules[name]
+            else:
+                sys.modules[name] = old
+    return module
+
+
+def jax_modules() -> dict[str, Any]:
+    """JAX and optax under the names that the example imports."""
+    import jax
+    import optax
+
+    stand_in = types.ModuleType("lumjax")
+    for name in ("jit", "grad", "value_and_grad", "random", "lax", "nn", "tree"):
+        setattr(stand_in, name, getattr(jax, name))
+    stand_in.optim = optax  # type: ignore[attr-defined]
+    stand_in.numpy = jax.numpy  # type: ignore[attr-defined]
+    return {"lumjax": stand_in, "lumjax.numpy": jax.numpy}
+
+
+def prepare(example: Any, model: str, optimizer: Any, key: Any, wait: Any) -> Any:
+    """A function that takes one training step and waits for it; its first call compiles."""
+    init, logits, _ = example.MODELS[model]
+    params = init(key)
+    state = [params, optimizer.init(params)]
+    step = example.make_step(logits, optimizer)
+    rng = np.random.default_rng(0)
+    images = rng.random((50, 28, 28, 1), dtype=np.float32)
+    labels = rng.integers(0, 10, 50).astype(np.int32)
+
+    def run() -> float:
+        state[0], state[1], loss = step(*state, images, labels)
+        wait(state)
+        return float(loss)
+
+    return run
+
+
+def main(out: str) -> None:
+    """Cold compile (empty cache) and warm step of both models on both frameworks."""
+    import jax
+    import optax
+
+    ours, theirs = load({}), load(jax_modules())
+    for model in ("mlp", "cnn"):
+        with tempfile.TemporaryDirectory() as folder, lumjax.config.scope(cache_dir=folder):
+            run = prepare(
+                ours, model, lumjax.optim.adam(1e-3), lumjax.random.key(0), lambda state: None
+            )
+            peer = prepare(
+                theirs, model, optax.adam(1e-3), jax.random.key(0), jax.block_until_ready
+            )
+            cold = {"lumjax": once(run), "jax": once(peer)}
+        again = prepare(
+            ours, model, lumjax.optim.adam(1e-3), lumjax.random.key(0), lambda state: None
+        )
+        once(again)
+        times = interleaved({"lumjax": run, "jax": peer}, rounds=21, repeat=5)
+        extra = {f"cold first step, {n} s": round(s, 2) for n, s in cold.items()}
+        report(f"mnist-{model} training step, batch 50", times, "jax", out, extra)
