@@ -108,6 +108,8 @@ def as_dtype(dtype: Any) -> DType:
         found = np.dtype(dtype)
     except TypeError:
         found = None
+    if found is not None and found.kind != "V":
+        found = found.newbyteorder("=")
     if found is None or found not in _SHORT:
         raise DTypeError(
             operation="dtype",
@@ -115,7 +117,7 @@ def as_dtype(dtype: Any) -> DType:
             got=repr(dtype),
             fix="convert the data to a supported dtype first",
         )
-    return found.newbyteorder("=") if found.kind != "V" else found
+    return found
 
 
 def canonicalize(dtype: Any) -> DType:

@@ -1,0 +1,264 @@
+"""The public surface: every name of the checked-in list exists, and jax's top level behaves."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import lumjax
+import lumjax.numpy as jnp
+from lumjax.errors import ArgumentTypeError, ArgumentValueError, ConcretizationError
+from lumjax.numpy.updates import AtIndex
+
+NAMES = (Path(__file__).parent / "golden" / "api_names.txt").read_text().split()
+
+
+def resolve(name: str):
+    """What `jax.X` or `jnp.X` is called here."""
+    if name.startswith(".at[]."):
+        return getattr(AtIndex, name.rpartition(".")[2])
+    found = lumjax
+    for part in name.replace("jnp.", "jax.numpy.").split(".")[1:]:
+        found = getattr(found, part)
+    return found
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_resolve(name):
+    resolve(name)
+
+
+# Arguments of JAX that mean nothing here: sharding, tuning of XLA, deprecated spellings.
+ABSENT = {
+    "out_sharding", "_dtype", "sharding", "compiler_options", "abstracted_axes", "spmd_axis_name",
+    "sum_match", "reduce_axes", "holomorphic", "casting", "ctx", "_split_transpose", "unroll",
+    "transpose_algorithm", "like", "implementation", "query_seq_lengths", "key_value_seq_lengths",
+    "local_window_size", "return_residual", "out_axes", "operand", "linear", "recall_target",
+    "batch_size", "unused", "_quantized", "algorithm", "use_consistent_rng", "block", "fill_value",
+    "wrap_negative_indices", "unique_indices", "indices_are_sorted", "extra_args",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_signatures_have_jaxs_names(name):
+    jax = pytest.importorskip("jax")
+    theirs = jax
+    if name.startswith(".at[]."):
+        return
+    try:
+        for part in name.replace("jnp.", "jax.numpy.").split(".")[1:]:
+            theirs = getattr(theirs, part)
+        wanted = inspect.signature(theirs).parameters
+        have = inspect.signature(resolve(name)).parameters
+    except (AttributeError, TypeError, ValueError):
+        return  # constants, types, names that JAX has dropped
+    if inspect.isclass(theirs) or any(p.kind is p.VAR_KEYWORD for p in have.values()):
+        return
+    # Keyword-callable parameters must exist under the same name, in the same order.
+    keywords = [
+        n
+        for n, p in wanted.items()
+        if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) and n not in ABSENT
+    ]
+    missing = [n for n in keywords if n not in have]
+    assert not missing, f"{name}{inspect.signature(theirs)} but here {inspect.signature(resolve(name))}"
+    positional = [
+        n for n, p in wanted.items() if p.kind is p.POSITIONAL_OR_KEYWORD and n in have
+    ]
+    ours = [n for n in have if n in positional]
+    assert ours == positional
+
+
+# ---- looking at functions
+
+
+def test_eval_shape():
+    out = lumjax.eval_shape(
+        lambda p, x: {"y": jnp.dot(x, p["w"]), "n": x.ndim},
+        {"w": lumjax.ShapeDtypeStruct((3, 2), jnp.bfloat16)},
+        np.ones((5, 3), np.float32),
+    )
+    assert out["y"] == lumjax.ShapeDtypeStruct((5, 2), "float32")
+    assert out["n"].weak_type
+    assert out["n"].shape == ()
+
+
+def test_eval_shape_does_not_compute():
+    big = lumjax.ShapeDtypeStruct((10**6, 10**6), "float32")
+    assert lumjax.eval_shape(lambda x: x @ x.T, big).shape == (10**6, 10**6)
+
+
+def test_eval_shape_rejects_what_is_no_array():
+    with pytest.raises(ArgumentTypeError):
+        lumjax.eval_shape(lambda x: "text", 1.0)
+    with pytest.raises(ArgumentTypeError):
+        lumjax.eval_shape("f", 1.0)
+
+
+def test_shape_dtype_struct():
+    s = lumjax.ShapeDtypeStruct((2, 3), np.float64)
+    assert s.dtype == np.float32
+    assert (s.size, s.ndim, len(s)) == (6, 2, 2)
+    assert s.update(shape=(4,)).shape == (4,)
+    assert hash(s) == hash(lumjax.ShapeDtypeStruct([2, 3], "float32"))
+    assert s != (2, 3)
+    with pytest.raises(TypeError):
+        len(s.update(shape=()))
+
+
+def test_make_jaxpr():
+    closed = lumjax.make_jaxpr(lambda x, n: x * n + jnp.arange(3.0), static_argnums=1)(jnp.ones(3), 4)
+    assert [str(a) for a in closed.out_avals] == ["f32[3]"]
+    assert len(closed.in_avals) == 1
+    assert "mul" in str(closed)
+    closed, shape = lumjax.make_jaxpr(lambda x: (x, x[0]), return_shape=True)(jnp.ones(3))
+    assert shape[1] == lumjax.ShapeDtypeStruct((), "float32")
+
+
+def test_make_jaxpr_in_a_named_axis():
+    closed = lumjax.make_jaxpr(lambda x: lumjax.lax.psum(x, "i"), axis_env=[("i", 4)])(1.5 * jnp.ones(2))
+    assert "psum" in str(closed)
+
+
+CORE = {
+    "exp2", "log2", "sin", "recip", "sqrt", "add", "mul", "rem", "lt", "reduce_sum", "reduce_max",
+    "select", "cast", "iota", "broadcast_in_dim", "reshape", "transpose", "slice", "pad", "rev",
+    "concatenate", "and", "or", "xor", "not", "shift_left", "shift_right_logical", "idiv", "floor",
+    "eq", "max", "gather", "scatter", "sort", "cond", "while", "scan", "dot_general", "full",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("f", [
+    lambda x: jnp.tanh(x), lambda x: jnp.exp(x) / jnp.log(x), lambda x: lumjax.nn.softmax(x),
+    lambda x: lumjax.nn.gelu(x), lambda x: x**3 - jnp.cos(x), lambda x: lumjax.jit(jnp.log1p)(x),
+    lambda x: lumjax.lax.fori_loop(0, 3, lambda i, v: jnp.expm1(v), x),
+    lambda x: lumjax.lax.cond(x[0] > 0, jnp.sinh, jnp.cosh, x),
+])  # fmt: skip
+def test_core_level_has_core_primitives_only(f):
+    from lumjax.trace.core import eval_jaxpr, sub_jaxprs
+
+    x = jnp.asarray(np.linspace(0.2, 1.5, 5).astype("f4"))
+    closed = lumjax.make_jaxpr(f, level="core")(x)
+
+    def names(jaxpr):
+        found = {e.prim.name for e in jaxpr.eqns}
+        return found.union(*(names(j) for e in jaxpr.eqns for j in sub_jaxprs(e.params)))
+
+    assert names(closed.jaxpr) <= CORE
+    (out,) = eval_jaxpr(closed.jaxpr, [*closed.consts, x])
+    np.testing.assert_allclose(np.asarray(out), np.asarray(f(x)), rtol=2e-5)
+
+
+def test_unknown_level():
+    with pytest.raises(ArgumentValueError):
+        lumjax.make_jaxpr(jnp.sin, level="low")
+
+
+# ---- scopes
+
+
+def test_ensure_compile_time_eval():
+    def f(x):
+        with lumjax.ensure_compile_time_eval():
+            n = jnp.arange(4).sum()
+            assert int(n) == 6
+        return x * int(n)
+
+    assert float(lumjax.jit(f)(2.0)) == 12.0
+    assert float(lumjax.grad(f)(2.0)) == 6.0
+    with pytest.raises(ConcretizationError):
+        lumjax.jit(lambda x: int(jnp.sum(x)))(1.0)
+
+
+def test_named_scope_and_named_call_are_spans():
+    from lumjax import profiler
+
+    profiler.clear()
+    with lumjax.named_scope("outer"), lumjax.named_scope("inner"):
+        pass
+    assert [(s.name, s.depth) for s in profiler.spans()] == [("inner", 1), ("outer", 0)]
+    assert lumjax.named_call(lambda x: x + 1, name="inc")(1) == 2
+    assert profiler.spans()[-1].name == "inc"
+    assert lumjax.named_scope("deco")(lambda: 5)() == 5
+    with pytest.raises(ArgumentTypeError), lumjax.named_scope(3):
+        pass
+
+
+def test_step_annotations():
+    from lumjax import profiler
+
+    with profiler.StepTraceAnnotation("train", step_num=7):
+        pass
+    span = profiler.spans()[-1]
+    assert (span.name, span.details) == ("train", {"step_num": 7})
+    assert span.seconds >= 0
+    assert profiler.annotate_function(len, name="n")([1]) == 1
+    assert profiler.spans()[-1].name == "n"
+
+
+# ---- devices
+
+
+def test_one_device():
+    assert lumjax.device_count() == lumjax.local_device_count() == len(lumjax.devices()) == 1
+    assert lumjax.process_index() == 0
+    assert lumjax.process_count() == 1
+    assert lumjax.devices()[0].platform == lumjax.default_backend()
+    assert lumjax.local_devices() == lumjax.devices("cpu")
+    with pytest.raises(ValueError, match="backend"):
+        lumjax.devices("tpu")
+
+
+def test_device_put_and_get():
+    tree = lumjax.device_put({"a": np.arange(3), "b": 2.0})
+    assert isinstance(tree["a"], lumjax.Array)
+    back = lumjax.device_get({**tree, "c": "text"})
+    assert isinstance(back["a"], np.ndarray)
+    assert back["c"] == "text"
+    assert lumjax.block_until_ready(tree) is tree
+    assert lumjax.jit(lambda x: lumjax.device_put(x) + 1)(1.0) == 2.0
+
+
+# ---- types
+
+
+def test_array_is_the_type_of_all_arrays():
+    seen = []
+
+    def f(x):
+        seen.append(isinstance(x, lumjax.Array) and isinstance(x, jnp.ndarray))
+        return x * 2.0
+
+    lumjax.jit(f)(1.0)
+    lumjax.grad(f)(1.0)
+    lumjax.vmap(f)(jnp.ones(2))
+    assert seen == [True] * 3
+    assert not isinstance(np.ones(2), lumjax.Array)
+    assert jnp.ndarray is lumjax.Array
+    assert issubclass(type(jnp.ones(2)), lumjax.Array)
+    with pytest.raises(TypeError):
+        lumjax.Array()
+
+
+def test_ravel_pytree():
+    from lumjax.errors import DTypeError, ShapeError
+    from lumjax.flatten_util import ravel_pytree
+
+    params = {"w": jnp.ones((2, 3)), "b": jnp.arange(2, dtype=jnp.int32), "n": None}
+    flat, unravel = ravel_pytree(params)
+    assert flat.shape == (8,)
+    assert flat.dtype == np.float32
+    back = unravel(flat * 2)
+    assert back["b"].dtype == np.int32
+    assert back["b"].tolist() == [0, 2]
+    assert back["w"].tolist() == [[2.0] * 3] * 2
+    with pytest.raises(ShapeError):
+        unravel(flat[:-1])
+    with pytest.raises(DTypeError):
+        unravel(flat.astype(jnp.bfloat16))
+    gradient = lumjax.grad(lambda v: (unravel(v)["w"] ** 2).sum())(flat)
+    assert gradient.tolist() == [0.0, 0.0] + [2.0] * 6
+    assert ravel_pytree(())[0].shape == (0,)

@@ -1,0 +1,30 @@
+"""The examples in the public modules' docstrings run and say the truth."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+
+import pytest
+
+MODULES = [
+    "lumjax", "lumjax.ad_checkpoint", "lumjax.api", "lumjax.compile", "lumjax.config",
+    "lumjax.control.cond", "lumjax.control.custom", "lumjax.control.debug",
+    "lumjax.control.checkpoint", "lumjax.control.policies", "lumjax.control.scan", "lumjax.debug",
+    "lumjax.dtype", "lumjax.dtypes", "lumjax.explain", "lumjax.flatten_util",
+    "lumjax.grad.forward", "lumjax.grad.jacobian", "lumjax.grad.linear", "lumjax.grad.reverse",
+    "lumjax.initializers", "lumjax.lax", "lumjax.machine", "lumjax.nn", "lumjax.numpy",
+    "lumjax.numpy.creation", "lumjax.numpy.elementwise", "lumjax.numpy.functional",
+    "lumjax.numpy.indexing", "lumjax.numpy.linalg", "lumjax.numpy.linear",
+    "lumjax.numpy.manipulation", "lumjax.numpy.padding", "lumjax.numpy.reductions",
+    "lumjax.numpy.sorting", "lumjax.numpy.updates", "lumjax.optim", "lumjax.placement",
+    "lumjax.profiler", "lumjax.random", "lumjax.scipy.special", "lumjax.testing.checks",
+    "lumjax.trace.batch", "lumjax.tree", "lumjax.tree_util", "lumjax.typing",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_examples(name):
+    module = importlib.import_module(name)
+    result = doctest.testmod(module, optionflags=doctest.NORMALIZE_WHITESPACE)
+    assert result.failed == 0

@@ -1,0 +1,34 @@
+"""`import lumjax` loads nothing heavy, and everything public can be imported."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = ["egglog", "llvmlite", "scipy", "rich", "jax", "jaxlib", "hypothesis", "pytest", "matplotlib",
+         "safetensors", "optax"]  # fmt: skip
+
+
+def loaded(code: str) -> set[str]:
+    script = f"{code}\nimport sys, json\nprint(json.dumps(sorted({{m.split('.')[0] for m in sys.modules}})))"
+    out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    return set(json.loads(out.stdout.splitlines()[-1]))
+
+
+def test_import_is_light():
+    assert not loaded("import lumjax") & set(HEAVY)
+
+
+def test_eager_code_is_light():
+    code = "import lumjax, lumjax.numpy as jnp\nlumjax.grad(lambda x: jnp.sum(jnp.tanh(x)))(jnp.ones(3))"
+    assert not loaded(code) & set(HEAVY)
+
+
+@pytest.mark.parametrize("name", ["numpy", "lax", "nn", "random", "optim", "tree", "tree_util", "scipy.special",
+                                  "flatten_util", "debug", "ad_checkpoint", "profiler", "typing", "dtypes",
+                                  "testing", "errors", "nn.initializers", "numpy.linalg"])  # fmt: skip
+def test_modules_import_by_name(name):
+    loaded(f"import lumjax.{name}")
