@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
+import lumjax
 from lumjax import dtype as dt
 from lumjax import ops
 from lumjax.config import config
@@ -16,21 +19,37 @@ BOUND = 4.0
 NEAR_ZEROS = ("lgamma", "digamma")
 
 
+def compiled(name: str, *xs: np.ndarray) -> np.ndarray:
+    return np.asarray(lumjax.jit(getattr(ops, name))(*xs))
+
+
+RUNS = pytest.mark.parametrize("run", [evaluate, compiled], ids=["eager", "compiled"])
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path):
+    with config.scope(cache_dir=str(tmp_path)):
+        yield
+
+
+@RUNS
 @pytest.mark.parametrize("name", EXACT)
-def test_float32(name: str):
-    assert accuracy_table(np.float32, 20_000, names=(name,), mp_points=600)[name] <= BOUND
+def test_float32(name: str, run: Any):
+    assert accuracy_table(np.float32, 20_000, run, (name,), mp_points=600)[name] <= BOUND
 
 
 @pytest.mark.slow
+@RUNS
 @pytest.mark.parametrize("name", EXACT)
-def test_float32_on_a_million_points(name: str):
-    assert accuracy_table(np.float32, 1_000_000, names=(name,), mp_points=20_000)[name] <= BOUND
+def test_float32_on_a_million_points(name: str, run: Any):
+    assert accuracy_table(np.float32, 1_000_000, run, (name,), mp_points=20_000)[name] <= BOUND
 
 
+@RUNS
 @pytest.mark.parametrize("name", [n for n in EXACT if n not in NEAR_ZEROS])
-def test_float64(name: str):
+def test_float64(name: str, run: Any):
     with config.scope(enable_x64=True):
-        table = accuracy_table(np.float64, 1000, names=(name,), mp_points=600)
+        table = accuracy_table(np.float64, 1000, run, (name,), mp_points=600)
     assert table[name] <= BOUND
 
 
