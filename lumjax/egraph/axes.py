@@ -43,6 +43,7 @@ class AxisNames:
         self._extent: dict[tuple[Holder, int], Dim] = {}
         self._names: dict[tuple[Holder, int], Axis] = {}
         self._fresh = 0
+        self.known: dict[str, Axis] = {}  # every axis so far, by name
         for v in (*region.inputs, *(o for e in region.eqns for o in e.outputs)):
             self._declare(v, v.aval.shape)
         steps = list(enumerate(zip(region.eqns, region.forms, strict=True)))
@@ -126,10 +127,12 @@ class AxisNames:
         """The axis of the k-th dim. Names follow the order of first use."""
         node = self._find((holder, k))
         if node not in self._names:
-            self._names[node] = Axis(f"a{len(self._names)}", self._extent[node])
+            axis = Axis(f"a{len(self._names)}", self._extent[node])
+            self._names[node] = self.known[axis.name] = axis
         return self._names[node]
 
     def fresh(self, extent: Dim) -> Axis:
         """An axis that no dim has."""
         self._fresh += 1
-        return Axis(f"b{self._fresh}", extent)
+        axis = self.known[f"b{self._fresh}"] = Axis(f"b{self._fresh}", extent)
+        return axis

@@ -242,9 +242,12 @@ class _Encoder:
         elsewhere = _differ(first, request.coords)
         if not elsewhere and not _differ(self._own_coords(v), request.coords):
             return
-        read = volume([256 if s.hi is None else s.hi + 1 for s in _all_leaves(request.coords)])
-        gathers = any(n in self.bindings for n in symbols(*request.coords))
-        repeated = gathers or read > 1.5 * volume(v.aval.shape)
+        mentioned = symbols(*request.coords)
+        gathered = sorted(mentioned & self.bindings.keys())
+        mentioned = mentioned.union(*(free_names(self.bindings[n]) for n in gathered))
+        known = self.names.known
+        read = volume([known[n].extent for n in sorted(mentioned) if n in known])
+        repeated = read > (0.5 if gathered else 1.5) * volume(v.aval.shape)
         dear = cone.reduces or cone.flops > _CHEAP
         if cone.nodes > PUSHED or elsewhere or (repeated and dear):
             raise _StoreError(v)

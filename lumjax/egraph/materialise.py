@@ -21,6 +21,7 @@ _CANDIDATES = 12  # shared terms that are tried
 _SMALL = 64  # reading one buffer of fewer elements is no reason to share a kernel
 
 Members: TypeAlias = "tuple[Root, ...]"
+Forbidden: TypeAlias = "Sequence[frozenset[str]]"
 
 
 def names(members: Members) -> Names:
@@ -39,9 +40,9 @@ class _Summary:
 class Groups:
     """A partition of the roots into groups."""
 
-    def __init__(self, layout: Layout, apart: frozenset[str] = frozenset()) -> None:
+    def __init__(self, layout: Layout, forbidden: Forbidden = ()) -> None:
         self.layout = layout
-        self.apart = apart
+        self.forbidden = forbidden
         self.members: list[Members] = [(r,) for r in layout.roots]
         self._read: dict[Names, dict[str, int]] = {}
         self._summaries: dict[Names, _Summary] = {}
@@ -88,16 +89,22 @@ class Groups:
         return self._summaries[key]
 
     def _alike(self, a: Members, b: Members) -> bool:
-        """A quick test that pairs which fit pass: one row structure, and it is in every root."""
+        """A quick test that pairs which fit pass: rows that every root keeps or reduces over."""
         x, y = self._summary(a), self._summary(b)
         rows, roots = x.rows | y.rows, x.roots | y.roots
-        return all(r <= k for r in rows for k in roots) if len(rows) == 1 else not rows
+        if len(rows) < 2:
+            return all(r <= k for r in rows for k in roots)
+        return any(
+            all(r == row or not r & row for r in rows)
+            and all(row <= k or not k & row for k in roots)
+            for row in rows
+        )
 
     def _one_program(self, roots: Members) -> bool:
-        if any(r.buffer.name in self.apart for r in roots):
+        written = {r.buffer.name for r in roots}
+        if any(written >= f for f in self.forbidden):
             return False
         check = Check(self.layout, roots)
-        written = {r.buffer.name for r in roots}
         if any(isinstance(t, Load) and t.buffer.name in written for t in check.terms):
             return False
         if not check.found:
@@ -107,6 +114,8 @@ class Groups:
         if any(factors(t) for t in check.found):
             return True
         grid = check.grid()
+        if any(check.free(t) != grid for t in check.found):
+            return True  # rows with sums across them
         reduced = {frozenset(a.name for a in t.axes) for t in check.found}
         rest = {over(r) - grid for r in roots} - {frozenset[str]()}
         return bool(grid) and len(rest | reduced) == 1
@@ -158,9 +167,9 @@ class Planned:
         return tuple(self.layout.finished(g) for g in self.groups)
 
 
-def arrange(layout: Layout, machine: Machine, apart: frozenset[str] = frozenset()) -> Planned:
-    """Jam and order the roots; those whose buffers are in `apart` stay alone."""
-    groups = Groups(layout, apart)
+def arrange(layout: Layout, machine: Machine, forbidden: Forbidden = ()) -> Planned:
+    """Jam and order the roots; no group writes all buffers of a forbidden set."""
+    groups = Groups(layout, forbidden)
     groups.jam()
     order = groups.order(groups.members)
     if order is None:

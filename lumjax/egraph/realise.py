@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from lumjax.egraph.cost import Machine
-from lumjax.egraph.materialise import Members, Planned, arrange
+from lumjax.egraph.materialise import Members, Planned, arrange, names
 from lumjax.egraph.plan import Lower, Plan
-from lumjax.egraph.stores import Layout, store_forced
+from lumjax.egraph.stores import Layout, Names, store_forced
 from lumjax.kernel.emit import Reject
 from lumjax.kernel.ir import Kernel
 from lumjax.kernel.scalar import lower_scalar
 from lumjax.kernel.term import Apply, Buffer, Group, Reduction, Root, Term
+
+_PATIENCE = 8  # rejections after which a rejected group's roots stay alone
 
 
 @dataclass(slots=True)
@@ -29,7 +31,7 @@ def realise(planned: Planned, lower: Lower, machine: Machine) -> Realised:
     """Kernels for all groups; a rejected one is split, then gets a store, then falls back."""
     done = Realised(planned)
     made: dict[Group, Kernel] = {}
-    apart: frozenset[str] = frozenset()
+    forbidden: list[frozenset[str]] = []
     while True:
         groups = done.planned.finished()
         trouble = _first_trouble(groups, lower, made)
@@ -43,14 +45,19 @@ def realise(planned: Planned, lower: Lower, machine: Machine) -> Realised:
         done.rejects.append(f"{', '.join(r.buffer.name for r in members)}: {reject.why}")
         layout = done.planned.layout.copy()
         if len(members) > 1:
-            apart |= {r.buffer.name for r in members}
+            forbidden += _split(names(members), len(done.rejects) > _PATIENCE)
         elif not _store(layout, members, groups[k], reject.term):
             made[groups[k]] = lower_scalar(groups[k].roots[0])
             done.fallbacks.append(first)
             continue
         else:
-            apart |= {first}
-        done.planned = arrange(layout, machine, apart)
+            forbidden.append(frozenset({first}))
+        done.planned = arrange(layout, machine, forbidden)
+
+
+def _split(together: Names, wholly: bool) -> list[frozenset[str]]:
+    """What to forbid of a rejected group: the same group again, or (wholly) any of its roots."""
+    return [frozenset({n}) for n in together] if wholly else [frozenset(together)]
 
 
 def _first_trouble(

@@ -39,7 +39,7 @@ Names: TypeAlias = "tuple[str, ...]"
 
 _PARALLEL_ROWS = 8  # fewer rows than this over a long reduction run as two kernels
 _LONG_ROW = 1 << 14
-_OPERAND_FLOPS = 8.0  # an elementwise contraction operand dearer than this per element is stored
+_OPERAND_FLOPS = 64.0  # an elementwise contraction operand dearer than this per element is stored
 
 
 @dataclass(slots=True)
@@ -237,7 +237,7 @@ class Check:
                     return factor
         outer = contractions[-1]
         alone = len(self.found) == 1
-        if alone and all(over(r) == self._free(outer) for r in self.roots):
+        if alone and all(over(r) == self.free(outer) for r in self.roots):
             return self._dear_operand(outer)
         wrong = [t for t in contractions if t not in self.inside]
         if wrong:
@@ -249,7 +249,7 @@ class Check:
         """An operand that many tiles would compute again, each time at a high price."""
         for factor in factors(term) or ():
             flops = sum(term_flops(t) for t in subterms(factor) if isinstance(t, Apply))
-            others = self._free(term) - free_names(factor)
+            others = self.free(term) - free_names(factor)
             repeats = extent_of(others, self.layout.axes)
             dear = flops > _OPERAND_FLOPS and repeats > 16 and isinstance(factor, Apply)
             if dear and factor not in self.layout.holders:
@@ -260,9 +260,11 @@ class Check:
         if not self.found:
             return None
         grid = self.grid()
-        wrong = [t for t in self.found if self._free(t) != grid]
+        wrong = [t for t in self.found if self.free(t) != grid]
         if not wrong:
             return self._serial(grid)
+        if self.splits():
+            return None
         inner = {u for t in wrong for c in children(t) for u in self.below.get(c, ())}
         outermost = [t for t in reversed(wrong) if t not in inner and t not in self.inside]
         remaining = outermost or [t for t in reversed(wrong) if t not in self.inside]
@@ -270,10 +272,50 @@ class Check:
             remaining = [u for t in wrong for u in self.below[t] if u not in self.inside]
         return self._lifted(remaining[0]) if remaining else None
 
+    def splits(self) -> bool:
+        """Whether rows are reduced within, and some of the results across rows, in one pass.
+
+        Reductions nested in others give one number per row; those next to the roots sum over all
+        row axes, or are per row too; a root keeps every row axis, or is made from sums across.
+        """
+        top = {t for r in self.roots for t in self._nearest(r.term)}
+        rows = {self.free(t) for t in self.found if t not in top}
+        rows = rows or {self.free(t) for t in top if self.free(t)}
+        for row in sorted(rows, key=sorted):
+            across = {t for t in top if row <= {a.name for a in t.axes}}
+            within = [t for t in self.found if t not in across]
+            alike = row and across and within and all(self.free(t) == row for t in within)
+            if alike and all(self._follows(r, row, across) for r in self.roots):
+                return True
+        return False
+
+    def _follows(self, root: Root, row: frozenset[str], across: set[Reduction]) -> bool:
+        """Whether a root is computed per row, or from sums across rows alone."""
+        near = self._nearest(root.term)
+        if not across.intersection(near):
+            return row <= over(root)
+        return across.issuperset(near) and not row & self.free(root.term) and not row & over(root)
+
+    def _nearest(self, term: Term) -> list[Reduction]:
+        """The reductions below a term that no other reduction hides."""
+        found: dict[Reduction, None] = {}
+        seen: set[Term] = set()
+        stack = [term]
+        while stack:
+            t = stack.pop()
+            if t in seen or (t in self.layout.holders and t not in self.inside):
+                continue
+            seen.add(t)
+            if isinstance(t, Reduction):
+                found[t] = None
+            else:
+                stack.extend(children(t))
+        return list(found)
+
     def grid(self) -> frozenset[str]:
         """The axes that every root and every reduction result have."""
         names = frozenset.intersection(*(over(r) for r in self.roots))
-        return names.intersection(*(self._free(t) for t in self.found))
+        return names.intersection(*(self.free(t) for t in self.found))
 
     def _serial(self, grid: frozenset[str]) -> Term | None:
         """A reduction that would keep all but one core idle while other work waits for it."""
@@ -285,7 +327,8 @@ class Check:
                 return self._lifted(t)
         return None
 
-    def _free(self, term: Term) -> frozenset[str]:
+    def free(self, term: Term) -> frozenset[str]:
+        """The axes that a term depends on."""
         return frozenset(n for n in free_names(term) if n in self.layout.axes)
 
     def _lifted(self, term: Term) -> Term:
@@ -296,7 +339,7 @@ class Check:
             if len(above) != 1 or not isinstance(above[0], Apply) or above[0] in self.inside:
                 break
             if (
-                self._free(above[0]) != self._free(term)
+                self.free(above[0]) != self.free(term)
                 or above[0].dtype.itemsize > term.dtype.itemsize
             ):
                 break

@@ -1,4 +1,4 @@
-"""Random programs: what a plan computes is what eval says, whatever was stored, jammed or rewritten."""
+"""Random programs: a plan computes what eval says, whatever was stored, jammed or rewritten."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Algebra of scalars and sums. No rule knows an operator of neural networks; none grows endlessly."""
+"""Algebra of scalars and sums: no rule knows a network's operator, none grows without end."""
 
 from __future__ import annotations
 
