@@ -324,25 +324,38 @@ def argmin(operand: Value, axis: int, index_dtype: Any = dt.int32) -> Value:
     return apply(argmin_p, operand, axes=(axis,), index_dtype=dtype)[0]
 
 
+_POSITION_SAMPLES = (
+    Sample((_f32(3),), {"axes": (0,), "index_dtype": dt.int32}),
+    Sample((_f32(2, 3, 4),), {"axes": (1,), "index_dtype": dt.int32}),
+    Sample((ShapedArray((4, 3), dt.int8),), {"axes": (0,), "index_dtype": dt.uint8}),
+    Sample((ShapedArray((3, 2), dt.bool_),), {"axes": (0,), "index_dtype": dt.int32}),
+    Sample((_f32(0, 2),), {"axes": (1,), "index_dtype": dt.int32}),
+)
+
+
+def _position_aval(
+    name: str, x: ShapedArray, *, axes: tuple[int, ...], index_dtype: dt.DType
+) -> tuple[ShapedArray, ...]:
+    check_dtype(name, x, is_ordered(x.dtype), "a real or bool operand")
+    out = ShapedArray(reduced_shape(name, x.shape, axes), index_dtype, x.weak)
+    check_dtype(name, out, dt.is_integer(index_dtype), "an integer index dtype")
+    if len(axes) != 1 or same(x.shape[axes[0]], 0):
+        raise ShapeError(
+            operation=name,
+            required="one axis, with at least one element",
+            got=f"axes {text(axes)} of {x}",
+            fix="handle empty arrays before the call",
+        )
+    return (out,)
+
+
 def _position(
     name: str, find: Callable[..., Any], reduction: Callable[[Value, Any], Value]
 ) -> Primitive:
     """The record of argmax or argmin; `reduction` is the extremum whose position is wanted."""
 
-    def aval(
-        x: ShapedArray, *, axes: tuple[int, ...], index_dtype: dt.DType
-    ) -> tuple[ShapedArray, ...]:
-        check_dtype(name, x, is_ordered(x.dtype), "a real or bool operand")
-        out = ShapedArray(reduced_shape(name, x.shape, axes), index_dtype, x.weak)
-        check_dtype(name, out, dt.is_integer(index_dtype), "an integer index dtype")
-        if len(axes) != 1 or same(x.shape[axes[0]], 0):
-            raise ShapeError(
-                operation=name,
-                required="one axis, with at least one element",
-                got=f"axes {text(axes)} of {x}",
-                fix="handle empty arrays before the call",
-            )
-        return (out,)
+    def aval(x: ShapedArray, **params: Any) -> tuple[ShapedArray, ...]:
+        return _position_aval(name, x, **params)
 
     def evaluate(x: NDArray, *, axes: tuple[int, ...], index_dtype: dt.DType) -> tuple[NDArray]:
         wide = x.astype(dt.accumulation_dtype(x.dtype), copy=False)
@@ -384,13 +397,7 @@ def _position(
         expand=expand,
         jvp=jvp,
         batch=batch,
-        samples=(
-            Sample((_f32(3),), {"axes": (0,), "index_dtype": dt.int32}),
-            Sample((_f32(2, 3, 4),), {"axes": (1,), "index_dtype": dt.int32}),
-            Sample((ShapedArray((4, 3), dt.int8),), {"axes": (0,), "index_dtype": dt.uint8}),
-            Sample((ShapedArray((3, 2), dt.bool_),), {"axes": (0,), "index_dtype": dt.int32}),
-            Sample((_f32(0, 2),), {"axes": (1,), "index_dtype": dt.int32}),
-        ),
+        samples=_POSITION_SAMPLES,
     )
     return record
 
