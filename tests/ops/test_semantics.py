@@ -10,6 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import lumjax
 from lumjax import dtype as dt
 from lumjax import ops
 from lumjax.config import config
@@ -317,6 +318,49 @@ def test_select_ignores_what_it_does_not_choose(dtype: np.dtype):
     x = np.array([math.nan, 1.0], dtype)
     y = np.array([2.0, math.nan], dtype)
     assert run(ops.select, np.array([False, True]), x, y).tolist() == [2.0, 1.0]
+
+
+# ---- compiled code means the same
+
+FLOAT_PAIRS = ("add", "sub", "mul", "div", "rem", "max", "min", "nextafter",
+               "lt", "le", "gt", "ge", "eq", "ne")  # fmt: skip
+FLOAT_UNARY = ("neg", "abs", "sign", "floor", "ceil", "round", "trunc", "sqrt", "recip", "square",
+               "is_finite")  # fmt: skip
+TARGETS = (*dt.INTEGER, *dt.FLOATING, dt.bool_)
+
+
+def check_compiled(names: Any, args: tuple[np.ndarray, ...], targets: Any = ()) -> None:
+    """Each primitive, and a cast to each target, in one compiled program against their eval."""
+    prims = [ops.PRIMITIVES[n] for n in names]
+
+    def program(*xs: Any) -> Any:
+        outs = [p.bind(*xs)[0] for p in prims]
+        return outs + [ops.cast_p.bind(xs[0], dtype=t, weak=False)[0] for t in targets]
+
+    found = lumjax.jit(program)(*map(Array, args))
+    wants = [p.eval(*args)[0] for p in prims]
+    wants += [ops.cast_p.eval(args[0], dtype=t, weak=False)[0] for t in targets]
+    for name, out, want in zip([*names, *targets], found, wants, strict=True):
+        got = np.asarray(out)
+        assert got.dtype == want.dtype, name
+        if dt.is_floating(want.dtype):
+            got, want = got.astype(np.float64), want.astype(np.float64)
+        np.testing.assert_array_equal(got, want, err_msg=str(name))
+
+
+@pytest.mark.parametrize("dtype", INTEGERS.values(), ids=INTEGERS)
+def test_compiled_integers(dtype: np.dtype, tmp_path: Any):
+    x, y = all_pairs(dtype)
+    with config.scope(cache_dir=str(tmp_path)):
+        check_compiled(EXACT, (x, y))
+        check_compiled(UNARY, (np.unique(x),), TARGETS)
+
+
+@pytest.mark.parametrize("dtype", FLOATS.values(), ids=FLOATS)
+def test_compiled_floats(dtype: np.dtype, tmp_path: Any):
+    with config.scope(cache_dir=str(tmp_path)):
+        check_compiled(FLOAT_PAIRS, pairs(dtype))
+        check_compiled(FLOAT_UNARY, (edges(dtype),), TARGETS)
 
 
 # ---- JAX as a second opinion
