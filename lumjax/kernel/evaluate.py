@@ -248,6 +248,15 @@ def factors(term: Reduction) -> tuple[Term, Term] | None:
     return None
 
 
+@lru_cache(maxsize=256)
+def _layout(
+    terms: tuple[Term, ...], labels: tuple[tuple[str, int], ...]
+) -> tuple[list[Axis], dict[str, int]]:
+    """The axes that the terms bind, and a dimension for each axis."""
+    bound = list({a.name: a for t in terms for a in bound_axes(t)}.values())
+    return bound, _colours(terms, dict(labels), bound)
+
+
 def _colours(terms: Sequence[Term], labels: dict[str, int], axes: Sequence[Axis]) -> dict[str, int]:
     """A dimension for every bound axis such that axes that occur together have different ones."""
     clash: dict[str, set[str]] = {a.name: set() for a in axes}
@@ -277,11 +286,10 @@ class _Run:
         ranges: dict[str, Array],
         labels: dict[str, int],
     ) -> None:
-        bound = list({a.name: a for t in terms for a in bound_axes(t)}.values())
+        bound, self.labels = _layout(tuple(terms), tuple(labels.items()))
         self.buffers = buffers
         self.sizes = sizes
         self.wide = wide
-        self.labels = _colours(terms, labels, bound)
         self.rank = 1 + max(self.labels.values(), default=-1)
         self.lengths = {n: len(r) for n, r in ranges.items()}
         self.symbols: dict[str, Any] = dict(sizes)

@@ -112,40 +112,15 @@ class _Classes:
 def parametrise(group: Group) -> Prepared:
     """Canonical axis names and size symbols; coordinates stay coordinates."""
     axes = group_axes(group)
-    classes = _classify(group, axes)
-    sizes: dict[str, Dim] = {}
-    named: dict[object, Expr] = {}
-
-    def size(key: object, extent: Dim) -> Dim:
-        if not classes.free(key) or (isinstance(extent, int) and extent <= 1):
-            return extent
-        root = classes.find(key)
-        if root not in named:
-            low = dims.bounds(extent)[0]
-            named[root] = dims.symbol(f"n{len(named)}", min(1, low) if low is not None else 0)
-            sizes[f"n{len(named) - 1}"] = extent
-        return named[root]
-
-    renamed = {a.name: Axis(f"a{k}", size(a.name, a.extent)) for k, a in enumerate(axes)}
+    sizes = _Sizes(_classify(group, axes))
+    renamed = {a.name: Axis(f"a{k}", sizes.of(a.name, a.extent)) for k, a in enumerate(axes)}
     symbols = {n: 0 if _is(a.extent, 1) else axis_symbol(a) for n, a in renamed.items()}
-    buffers: dict[str, Buffer] = {}
-
-    def buffer(b: Buffer) -> Buffer:
-        if b.name not in buffers:
-            shape = tuple(size((b.name, k), n) for k, n in enumerate(b.shape))
-            buffers[b.name] = Buffer(b.name, shape, b.dtype)
-        return buffers[b.name]
 
     def leaf(t: Term, kids: tuple[Term, ...]) -> Term:
         if isinstance(t, Load):
             coords = tuple(dims.substitute(c, symbols) for c in t.coords)
-            return Load(
-                buffer(t.buffer),
-                coords,
-                dims.substitute(t.valid, symbols),
-                t.fill,
-                index_pairs(t, kids),
-            )
+            valid = dims.substitute(t.valid, symbols)
+            return Load(sizes.buffer(t.buffer), coords, valid, t.fill, index_pairs(t, kids))
         if isinstance(t, Reduction):
             kept = frozenset(renamed[a.name] for a in t.axes if not _is(a.extent, 1))
             return _reduction(t, kept, kids[0])
@@ -154,13 +129,41 @@ def parametrise(group: Group) -> Prepared:
     memo: dict[Term, Term] = {}
     roots = tuple(
         Root(
-            buffer(r.buffer),
+            sizes.buffer(r.buffer),
             tuple(renamed[a.name] for a in r.axes if not _is(a.extent, 1)),
             rewrite(r.term, leaf, memo),
         )
         for r in group.roots
     )
-    return Prepared(Group(roots), sizes, {v: k for k, v in memo.items()}, buffers)
+    return Prepared(Group(roots), sizes.values, {v: k for k, v in memo.items()}, sizes.buffers)
+
+
+class _Sizes:
+    """Names the classes of extents that may vary, in the order of first use."""
+
+    def __init__(self, classes: _Classes) -> None:
+        self.classes = classes
+        self.values: dict[str, Dim] = {}
+        self.buffers: dict[str, Buffer] = {}
+        self.named: dict[object, Expr] = {}
+
+    def of(self, key: object, extent: Dim) -> Dim:
+        """The extent of an axis or of a buffer's dimension: its size symbol, or itself if fixed."""
+        if not self.classes.free(key) or (isinstance(extent, int) and extent <= 1):
+            return extent
+        root = self.classes.find(key)
+        if root not in self.named:
+            name, low = f"n{len(self.named)}", dims.bounds(extent)[0]
+            self.named[root] = dims.symbol(name, min(1, low) if low is not None else 0)
+            self.values[name] = extent
+        return self.named[root]
+
+    def buffer(self, given: Buffer) -> Buffer:
+        """The buffer with its symbolic shape."""
+        if given.name not in self.buffers:
+            shape = tuple(self.of((given.name, k), n) for k, n in enumerate(given.shape))
+            self.buffers[given.name] = Buffer(given.name, shape, given.dtype)
+        return self.buffers[given.name]
 
 
 def _is(extent: Dim, value: int) -> bool:

@@ -17,7 +17,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -346,14 +346,23 @@ def near(got: Array, want: Array, tolerance: Array) -> Array:
 
 def tolerances(root: Root, wide: Array) -> Array:
     """Some units in the last place of each value and of the largest one, in the coarsest dtype."""
-    floats = [t.dtype for t in subterms(root.term) if dt.is_inexact(t.dtype)]
-    if not floats:
+    unit = precision(root)
+    if not unit:
         return np.zeros(wide.shape)
-    eps = max(float(dt.finfo(d).eps) for d in (*floats, root.buffer.dtype) if dt.is_inexact(d))
     finite = np.isfinite(wide)
     scale = float(np.abs(wide[finite]).max()) if finite.any() else 0.0
-    depth = math.sqrt(1 + sum(isinstance(t, Reduction) for t in subterms(root.term)))
-    return eps * depth * (32 * np.where(finite, np.abs(wide), 0.0) + 8 * scale)
+    return unit * (32 * np.where(finite, np.abs(wide), 0.0) + 8 * scale)
+
+
+@lru_cache(maxsize=256)
+def precision(root: Root) -> float:
+    """The epsilon of the root's coarsest dtype, times the square root of its number of sums."""
+    found = list(subterms(root.term))
+    floats = [t.dtype for t in found if dt.is_inexact(t.dtype)]
+    if not floats:
+        return 0.0
+    eps = max(float(dt.finfo(d).eps) for d in (*floats, root.buffer.dtype) if dt.is_inexact(d))
+    return eps * math.sqrt(1 + sum(isinstance(t, Reduction) for t in found))
 
 
 def noise(wide: Array, narrow: Array) -> float:
