@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -22,6 +23,7 @@ from lumjax.control.staging import (
     jvp_of,
     merge,
     rearranged,
+    remembered,
     select_where,
     spread,
     zeros,
@@ -46,8 +48,12 @@ from lumjax.trace.core import (
 )
 from lumjax.trace.dim import Dim
 from lumjax.trace.form import Expand, Form, Opaque
+from lumjax.trace.stage import stage
 
 T = TypeVar("T")
+_SHORT = 32  # equations of all the steps that become one program
+_LONG = 64  # steps from which several at a time repay their compilation
+_AT_ONCE = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,18 +96,45 @@ def _aval(
 
 
 def _eval(*args: Any, jaxpr: Jaxpr, loop: Loop, consts: int, carry: int) -> tuple[Array, ...]:
+    """Several steps at a time, as one program; what is left over step by step."""
     fixed, state, xs = cut(args, consts, carry)
-    length = int(loop.length)
-    avals = jaxpr.out_avals
+    length, avals = int(loop.length), jaxpr.out_avals
     ys = [np.empty((length, *map(int, a.shape)), a.dtype) for a in avals[carry:]]
-    steps = range(length - 1, -1, -1) if loop.reverse else range(length)
-    for i in steps:
-        outs = evaluate(jaxpr, (*fixed, *state, *(x[i, ...] for x in xs)))
+    size = _steps_at_once(jaxpr, loop.unroll, length)
+    block = jaxpr if size == 1 else _block(jaxpr, Loop(size, loop.reverse), consts, carry)
+    done = 0
+    while done < length:
+        if length - done < size:
+            size, block = 1, jaxpr
+        first = length - done - size if loop.reverse else done
+        where = first if size == 1 else slice(first, first + size)
+        outs = evaluate(block, (*fixed, *state, *(x[where, ...] for x in xs)))
         state = outs[:carry]
         for y, out in zip(ys, outs[carry:], strict=True):
-            y[i] = out.data if type(out) is Array else out
+            y[where] = out.data if type(out) is Array else out
+        done += size
     last = [s.data if type(s) is Array else s for s in state]
     return tuple(Array(d, a.weak) for d, a in zip((*last, *ys), avals, strict=True))
+
+
+def _steps_at_once(jaxpr: Jaxpr, unroll: int, length: int) -> int:
+    """As many as `unroll` asks for; by default a few where the loop is long and its body small."""
+    if unroll == 1:
+        unroll = _SHORT // _equations(jaxpr) if length >= _LONG else 1
+        return max(1, min(unroll, _AT_ONCE))
+    return min(unroll, length) or 1
+
+
+def _block(jaxpr: Jaxpr, loop: Loop, consts: int, carry: int) -> Jaxpr:
+    """The program of several steps: a short loop written out, remembered."""
+
+    def make() -> Jaxpr:
+        fixed, state, xs = cut(jaxpr.in_avals, consts, carry)
+        avals = [*fixed, *state, *(_stacked(a, loop.length) for a in xs)]
+        run = partial(_expand, jaxpr=jaxpr, loop=loop, consts=consts, carry=carry)
+        return stage(run, avals).jaxpr
+
+    return remembered(jaxpr, ("block", loop, consts, carry), make, lambda _: True)
 
 
 # ---- forward mode and vmap: the flags of the carry grow until they no longer change
@@ -316,8 +349,6 @@ def _backward_scan(
 
 # ---- the compiler's view
 
-_SHORT = 32  # equations of all steps together
-
 
 def _form(*avals: ShapedArray, jaxpr: Jaxpr, loop: Loop, **params: Any) -> Form:
     """A loop that is short, or asked to be unrolled whole, is written out step by step."""
@@ -329,7 +360,7 @@ def _form(*avals: ShapedArray, jaxpr: Jaxpr, loop: Loop, **params: Any) -> Form:
 
 
 def _equations(jaxpr: Jaxpr) -> int:
-    return sum(1 + sum(map(_equations, sub_jaxprs(e.params))) for e in jaxpr.eqns)
+    return max(1, sum(1 + sum(map(_equations, sub_jaxprs(e.params))) for e in jaxpr.eqns))
 
 
 def _expand(*args: Value, jaxpr: Jaxpr, loop: Loop, consts: int, carry: int) -> tuple[Value, ...]:

@@ -21,6 +21,7 @@ from lumjax.errors import (
 )
 from lumjax.grad.linear import linear_transpose, linearize
 from lumjax.grad.reverse import linearize_flat
+from lumjax.trace import core
 from lumjax.trace.aval import ShapedArray
 from lumjax.trace.core import Literal, active_traces, sub_jaxprs
 from lumjax.trace.stage import stage
@@ -371,6 +372,35 @@ def test_a_short_loop_is_written_out_for_the_compiler(length, reverse):
     start = np.ones(2, np.float32)
     args = [ops.asvalue(a) for a in (start, np.int32(0), xs)]
     close(list(scan_p.expand(*args, **loop.params)), tree.leaves(run(start, xs)), 1e-6)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize(
+    ("length", "unroll", "calls"), [(70, 1, 8 + 6), (7, 3, 2 + 1), (6, 3, 2), (5, 1, 5)]
+)
+def test_several_steps_run_as_one_program(length, unroll, calls, reverse, monkeypatch):
+    seen, ran = [], []
+    xs = np.linspace(-1, 1, length, dtype=np.float32)
+
+    def body(c, x):
+        callback(lambda v: seen.append(float(v)), x, ordered=True)
+        return ops.sin(c) + x, (c * 2.0, x)
+
+    def evaluate(jaxpr, args):
+        ran.append(jaxpr)
+        return core.eval_jaxpr(jaxpr, args)
+
+    monkeypatch.setattr(core._hooks, "evaluate", evaluate)
+    last, (doubles, rows) = scan(body, F32(0.5), xs, reverse=reverse, unroll=unroll)
+    carry, expected = F32(0.5), []
+    order = xs[::-1] if reverse else xs
+    for x in order:
+        expected.append(carry * 2)
+        carry = np.sin(carry) + x
+    close((last, doubles), (carry, np.array(expected[::-1] if reverse else expected, F32)), 1e-5)
+    assert numbers(rows).tolist() == xs.tolist()
+    assert seen == order.tolist()
+    assert len(ran) == calls
 
 
 def test_which_loops_are_written_out():
