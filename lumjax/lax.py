@@ -12,6 +12,7 @@ from __future__ import annotations
 import builtins
 import math
 from collections.abc import Callable, Sequence
+from enum import Enum
 from typing import Any
 
 from lumjax import dtype as dt
@@ -177,6 +178,29 @@ def select_n(which: Any, *cases: Any) -> Any:
     for k in reversed(range(len(cases) - 1)):
         out = ops.select(ops.eq(index, k), cases[k], out)
     return ops.asvalue(out)
+
+
+class RoundingMethod(Enum):
+    """What `round` does with a number halfway between two integers."""
+
+    AWAY_FROM_ZERO = 0
+    TO_NEAREST_EVEN = 1
+
+
+def round(x: Any, rounding_method: RoundingMethod = RoundingMethod.AWAY_FROM_ZERO) -> Any:
+    """The nearest integer; halves go away from zero unless told otherwise.
+
+    >>> round(np.array([0.5, 1.5], np.float32))
+    Array([1., 2.], dtype=float32)
+    """
+    if rounding_method is RoundingMethod.TO_NEAREST_EVEN:
+        return ops.round(x)
+    # Not floor(|x| + 0.5): the sum rounds up to 1 for the float just below a half.
+    size = ops.abs(x)
+    whole = ops.floor(size)
+    up = ops.ge(ops.sub(size, whole), 0.5)
+    out = ops.add(whole, ops.cast(up, aval_of(whole).dtype, weak=aval_of(whole).weak))
+    return ops.select(ops.lt(x, 0), ops.neg(out), ops.select(ops.eq(out, 0), ops.mul(x, 0), out))
 
 
 def clamp(min: Any, x: Any, max: Any) -> Any:

@@ -64,10 +64,10 @@ def test_signatures_have_jaxs_names(name):
         if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) and n not in ABSENT
     ]
     missing = [n for n in keywords if n not in have]
-    assert not missing, f"{name}{inspect.signature(theirs)} but here {inspect.signature(resolve(name))}"
-    positional = [
-        n for n, p in wanted.items() if p.kind is p.POSITIONAL_OR_KEYWORD and n in have
-    ]
+    assert not missing, (
+        f"{name}{inspect.signature(theirs)} but here {inspect.signature(resolve(name))}"
+    )
+    positional = [n for n, p in wanted.items() if p.kind is p.POSITIONAL_OR_KEYWORD and n in have]
     ours = [n for n in have if n in positional]
     assert ours == positional
 
@@ -110,7 +110,9 @@ def test_shape_dtype_struct():
 
 
 def test_make_jaxpr():
-    closed = lumjax.make_jaxpr(lambda x, n: x * n + jnp.arange(3.0), static_argnums=1)(jnp.ones(3), 4)
+    closed = lumjax.make_jaxpr(lambda x, n: x * n + jnp.arange(3.0), static_argnums=1)(
+        jnp.ones(3), 4
+    )
     assert [str(a) for a in closed.out_avals] == ["f32[3]"]
     assert len(closed.in_avals) == 1
     assert "mul" in str(closed)
@@ -119,7 +121,9 @@ def test_make_jaxpr():
 
 
 def test_make_jaxpr_in_a_named_axis():
-    closed = lumjax.make_jaxpr(lambda x: lumjax.lax.psum(x, "i"), axis_env=[("i", 4)])(1.5 * jnp.ones(2))
+    closed = lumjax.make_jaxpr(lambda x: lumjax.lax.psum(x, "i"), axis_env=[("i", 4)])(
+        1.5 * jnp.ones(2)
+    )
     assert "psum" in str(closed)
 
 

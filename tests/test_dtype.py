@@ -109,7 +109,9 @@ def test_kinds():
     assert dt.accumulation_dtype(dt.float16) == dt.float32
 
 
-@pytest.mark.parametrize("bad", ["object", "U3", "datetime64[s]", np.longdouble, "no such type", object()])
+@pytest.mark.parametrize(
+    "bad", ["object", "U3", "datetime64[s]", np.longdouble, "no such type", object()]
+)
 def test_foreign_dtypes_raise(bad):
     with pytest.raises(DTypeError):
         dt.canonicalize(bad)

@@ -66,7 +66,10 @@ def test_none_can_be_a_leaf():
 
 
 def test_map():
-    assert tree.map(lambda a, b: a + b, {"u": 1, "v": (2,)}, {"u": 10, "v": (20,)}) == {"u": 11, "v": (22,)}
+    assert tree.map(lambda a, b: a + b, {"u": 1, "v": (2,)}, {"u": 10, "v": (20,)}) == {
+        "u": 11,
+        "v": (22,),
+    }
     assert tree.map(lambda a, b: b, [1, 2], [{"x": 1}, (3,)]) == [{"x": 1}, (3,)]  # a prefix
     assert tree.map_with_path(lambda p, v: tree.keystr(p), {"a": [0]}) == {"a": ["['a'][0]"]}
     assert tree.reduce(lambda a, b: a + b, [1, (2, 3)], 10) == 16

@@ -13,7 +13,6 @@ from __future__ import annotations
 import builtins as _builtins
 from typing import Any
 
-import ml_dtypes as _ml_dtypes
 import numpy as _np
 
 from lumjax import dtype as _dt
@@ -33,7 +32,7 @@ from lumjax.numpy.elementwise import (
     greater_equal, heaviside, hypot, imag, invert, iscomplexobj, isfinite, isinf, isnan,
     isneginf, isposinf, isrealobj, left_shift, less, less_equal, log, log1p, log2, log10,
     logaddexp, logaddexp2, logical_and, logical_not, logical_or, logical_xor, maximum, minimum,
-    mod, modf, multiply, nan_to_num, negative, not_equal, positive, pow, power, rad2deg,
+    mod, modf, multiply, nan_to_num, negative, nextafter, not_equal, positive, pow, power, rad2deg,
     radians, real, reciprocal, remainder, right_shift, rint, round, sign, signbit, sin, sinc,
     sinh, sqrt, square, subtract, tan, tanh, true_divide, trunc,
 )
@@ -60,6 +59,10 @@ from lumjax.numpy.reductions import (
     all, amax, amin, any, argmax, argmin, average, count_nonzero, cumprod, cumsum, diff, max,
     mean, min, nanmax, nanmean, nanmin, nansum, prod, ptp, std, sum, var,
 )
+from lumjax.numpy.scalars import (
+    bfloat16, bool_, complex64, complex128, float16, float32, float64, int8, int16, int32, int64,
+    uint8, uint16, uint32, uint64,
+)
 from lumjax.numpy.sorting import (
     argsort, bincount, digitize, isin, median, percentile, quantile, searchsorted, sort, unique,
 )
@@ -71,10 +74,6 @@ from lumjax.typing import Array as _ArrayType
 
 # ---- dtypes and constants
 
-bool_, int8, int16, int32, int64 = _np.bool_, _np.int8, _np.int16, _np.int32, _np.int64
-uint8, uint16, uint32, uint64 = _np.uint8, _np.uint16, _np.uint32, _np.uint64
-float16, float32, float64, bfloat16 = _np.float16, _np.float32, _np.float64, _ml_dtypes.bfloat16
-complex64, complex128 = _np.complex64, _np.complex128
 bool = bool_
 int_, uint, float_, complex_ = int32, uint32, float32, complex64
 generic, number, integer, signedinteger = _np.generic, _np.number, _np.integer, _np.signedinteger

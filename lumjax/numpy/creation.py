@@ -158,16 +158,13 @@ def copy(a: ArrayLike, order: str | None = None) -> Any:
 def full(shape: Any, fill_value: ArrayLike, dtype: Any = None, *, device: Any = None) -> Any:
     """An array of `shape` filled with `fill_value`, which broadcasts.
 
-    >>> full((2,), 7)
-    Array([7, 7], dtype=int32)
+    >>> full((2,), 7, float)
+    Array([7., 7.], dtype=float32)
     """
     del device
     shape = _as_shape(shape)
     value = array(fill_value, dtype)
-    aval = aval_of(value)
-    if aval.weak:
-        value = ops.cast(value, aval.dtype)
-    if aval.ndim == 0:
+    if aval_of(value).ndim == 0:
         return ops.broadcast_in_dim(value, shape, ())
     return broadcast_to(value, shape)
 
@@ -175,7 +172,7 @@ def full(shape: Any, fill_value: ArrayLike, dtype: Any = None, *, device: Any = 
 def broadcast_to(array: ArrayLike, shape: Any) -> Any:
     """`array` broadcast to `shape` by NumPy's rules. Raises ShapeError where it does not fit.
 
-    >>> broadcast_to(1.0, (2,))
+    >>> broadcast_to(array([1.0]), (2,))
     Array([1., 1.], dtype=float32)
     """
     value = ops.asvalue(array, "jnp.broadcast_to")
@@ -219,7 +216,9 @@ def full_like(
     """`fill_value` in `a`'s shape and dtype."""
     aval = _aval(a)
     target = aval.dtype if dtype is None else dtype
-    return full(aval.shape if shape is None else shape, fill_value, target, device=device)
+    out = full(aval.shape if shape is None else shape, fill_value, target, device=device)
+    weak = dtype is None and bool(getattr(aval, "weak", False))
+    return ops.cast(out, aval.dtype, weak=True) if weak else out
 
 
 def zeros_like(a: ArrayLike, dtype: Any = None, shape: Any = None, *, device: Any = None) -> Any:

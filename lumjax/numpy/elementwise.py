@@ -31,6 +31,17 @@ def _floats(*xs: Any) -> list[Any]:
     return ops.promote_values(*[_float(x) for x in ops.promote_values(*map(_plain, xs))])
 
 
+def strong(x: Any) -> Any:
+    """`x` without a weak type."""
+    aval = aval_of(x)
+    return ops.cast(x, aval.dtype) if aval.weak else x
+
+
+def _settled(out: Any, x: Any, y: Any) -> Any:
+    """`out`, weak only if both operands were."""
+    return out if aval_of(asarray(x)).weak and aval_of(asarray(y)).weak else strong(out)
+
+
 def _plain(x: Any) -> Any:
     return x if isinstance(x, (bool, int, float, complex)) else asarray(x)
 
@@ -48,7 +59,7 @@ exp = _unary("exp", ops.exp, "e**x.\n\n>>> exp(0.0)\nArray(1., dtype=float32, we
 exp2 = _unary("exp2", ops.exp2, "2**x.")
 expm1 = _unary("expm1", ops.expm1, "e**x - 1, accurate near 0.")
 log = _unary("log", ops.log, "The natural logarithm; NaN below 0, -inf at 0.")
-log2 = _unary("log2", ops.log2, "The logarithm to base 2.")
+log2 = _unary("log2", lambda x: strong(ops.log2(x)), "The logarithm to base 2.")
 log1p = _unary("log1p", ops.log1p, "log(1 + x), accurate near 0.")
 sqrt = _unary("sqrt", ops.sqrt, "The square root; NaN below 0.")
 cbrt = _unary("cbrt", ops.cbrt, "The real cube root.")
@@ -69,7 +80,7 @@ arctanh = atanh = _unary("arctanh", ops.atanh, "The inverse hyperbolic tangent."
 def log10(x: ArrayLike, /) -> Any:
     """The logarithm to base 10."""
     value = _float(x)
-    return ops.mul(ops.log(value), 1 / np.log(10).item())
+    return strong(ops.mul(ops.log(value), 1 / np.log(10).item()))
 
 
 def arctan2(x1: ArrayLike, x2: ArrayLike, /) -> Any:
@@ -87,7 +98,7 @@ def hypot(x1: ArrayLike, x2: ArrayLike, /) -> Any:
     safe = ops.select(ops.eq(big, 0), 1.0, big)
     ratio = ops.div(small, safe)
     out = ops.mul(big, ops.sqrt(ops.add(1.0, ops.mul(ratio, ratio))))
-    return ops.select(ops.eq(big, np.inf), ops.full((), np.inf, aval_of(big).dtype), out)
+    return _settled(ops.select(ops.eq(big, np.inf), np.inf, out), x1, x2)
 
 
 def add(x: ArrayLike, y: ArrayLike, /) -> Any:
@@ -125,28 +136,7 @@ true_divide = divide
 
 def floor_divide(x: ArrayLike, y: ArrayLike, /) -> Any:
     """The quotient rounded down; integers by zero give -1 as in JAX."""
-    a, b = ops.promote_values(_plain(x), _plain(y))
-    dtype = aval_of(a).dtype
-    if dt.is_bool(dtype):
-        a, b = ops.cast(a, np.int32), ops.cast(b, np.int32)
-        dtype = dt.int32
-    if dt.is_unsigned(dtype):
-        return ops.div(a, b)
-    if dt.is_integer(dtype):
-        quotient, rest = ops.div(a, b), ops.rem(a, b)
-        below = ops.and_(ops.ne(ops.sign(a), ops.sign(b)), ops.ne(rest, 0))
-        return ops.select(below, ops.sub(quotient, 1), quotient)
-    return _float_divmod(a, b)[0]
-
-
-def _float_divmod(a: Any, b: Any) -> tuple[Any, Any]:
-    a, b = ops.broadcast_values(a, b)
-    rest = ops.rem(a, b)
-    quotient = ops.div(ops.sub(a, rest), b)
-    off = ops.and_(ops.ne(ops.sign(b), ops.sign(rest)), ops.ne(rest, 0))
-    rest = ops.select(off, ops.add(rest, b), rest)
-    quotient = ops.select(off, ops.sub(quotient, 1.0), quotient)
-    return ops.round(quotient), rest
+    return ops.floor_divide(_plain(x), _plain(y))
 
 
 def remainder(x: ArrayLike, y: ArrayLike, /) -> Any:
@@ -155,13 +145,7 @@ def remainder(x: ArrayLike, y: ArrayLike, /) -> Any:
     >>> remainder(-1, 3)
     Array(2, dtype=int32, weak_type=True)
     """
-    a, b = ops.promote_values(_plain(x), _plain(y))
-    if dt.is_bool(aval_of(a).dtype):
-        a, b = ops.cast(a, np.int32), ops.cast(b, np.int32)
-    a, b = ops.broadcast_values(a, b)
-    rest = ops.rem(a, b)
-    off = ops.and_(ops.ne(ops.lt(rest, 0), ops.lt(b, 0)), ops.ne(rest, 0))
-    return ops.select(off, ops.add(rest, b), rest)
+    return ops.remainder(_plain(x), _plain(y))
 
 
 mod = remainder
@@ -169,7 +153,12 @@ mod = remainder
 
 def fmod(x: ArrayLike, y: ArrayLike, /) -> Any:
     """The remainder of the division truncated towards zero, with the sign of x."""
-    return ops.rem(_plain(x), _plain(y))
+    a, b = ops.promote_values(_plain(x), _plain(y))
+    if dt.is_bool(aval_of(a).dtype):
+        a, b = ops.cast(a, np.int32), ops.cast(b, np.int32)
+    if dt.is_integer(aval_of(a).dtype):
+        b = ops.select(ops.eq(b, 0), 1, b)
+    return ops.rem(a, b)
 
 
 def divmod(x: ArrayLike, y: ArrayLike, /) -> tuple[Any, Any]:
@@ -187,41 +176,18 @@ def modf(x: ArrayLike, /) -> tuple[Any, Any]:
 def power(x: ArrayLike, y: ArrayLike, /) -> Any:
     """`x` ** y. A known integer exponent is exact repeated multiplication.
 
+    Integers to a negative known power raise ArgumentValueError; to a computed one they give 0,
+    unless the base is 1 or -1.
+
     >>> power(asarray([2, 3]), 2)
     Array([4, 9], dtype=int32)
     """
     if isinstance(y, (int, np.integer)) and not isinstance(y, bool):
-        value = asarray(x)
-        if dt.is_bool(aval_of(value).dtype):
-            value = ops.cast(value, np.int32)
-        if y >= 0 or dt.is_inexact(aval_of(value).dtype):
-            return ops.integer_pow(value, int(y))
-    a, b = ops.promote_values(_plain(x), _plain(y))
-    if dt.is_integer(aval_of(a).dtype) or dt.is_bool(aval_of(a).dtype):
-        return _integer_power(a, b)
-    return ops.pow(a, b)
+        return ops.power(asarray(x), int(y))
+    return ops.power(_plain(x), _plain(y))
 
 
 pow = power
-
-
-def _integer_power(a: Any, b: Any) -> Any:
-    """Integers to integer powers by squaring, bit by bit; a negative exponent gives 0 unless |a| is
-    1.
-    """
-    if dt.is_bool(aval_of(a).dtype):
-        a, b = ops.cast(a, np.int32), ops.cast(b, np.int32)
-    a, b = ops.broadcast_values(a, b)
-    dtype = aval_of(a).dtype
-    one = ops.full(aval_of(a).shape, 1, dtype)
-    out, base, left = one, a, b
-    bits = 8 * dtype.itemsize
-    for _ in range(min(bits, 6) if bits <= 32 else 7):
-        odd = ops.ne(ops.and_(left, ops.full((), 1, dtype)), 0)
-        out = ops.select(odd, ops.mul(out, base), out)
-        base = ops.mul(base, base)
-        left = ops.shift_right_logical(left, ops.full(aval_of(left).shape, 1, dtype))
-    return ops.select(ops.lt(b, 0), ops.select(ops.eq(a, 1), one, ops.full((), 0, dtype)), out)
 
 
 def float_power(x: ArrayLike, y: ArrayLike, /) -> Any:
@@ -255,7 +221,12 @@ def absolute(x: ArrayLike, /) -> Any:
     return value if dt.is_bool(aval_of(value).dtype) else ops.abs(value)
 
 
-abs = fabs = absolute
+abs = absolute
+
+
+def fabs(x: ArrayLike, /) -> Any:
+    """|x| as a float."""
+    return ops.abs(_float(x))
 
 
 def sign(x: ArrayLike, /) -> Any:
@@ -266,7 +237,8 @@ def sign(x: ArrayLike, /) -> Any:
 def _rounding(name: str, f: Callable[[Any], Any], doc: str) -> Callable[[ArrayLike], Any]:
     def run(x: ArrayLike, /) -> Any:
         value = asarray(x)
-        return value if dt.is_integer(aval_of(value).dtype) else f(_float(value))
+        whole = dt.is_integer(aval_of(value).dtype) or dt.is_bool(aval_of(value).dtype)
+        return value if whole else f(_float(value))
 
     run.__name__ = run.__qualname__ = name
     run.__doc__ = doc
@@ -276,7 +248,13 @@ def _rounding(name: str, f: Callable[[Any], Any], doc: str) -> Callable[[ArrayLi
 floor = _rounding("floor", ops.floor, "The largest integer not above x.")
 ceil = _rounding("ceil", ops.ceil, "The smallest integer not below x.")
 trunc = fix = _rounding("trunc", ops.trunc, "`x` without its fraction.")
-rint = _rounding("rint", ops.round, "The nearest integer, ties to even.")
+
+
+def rint(x: ArrayLike, /) -> Any:
+    """The nearest integer as a float, ties to even."""
+    value = asarray(x)
+    out = ops.round(_float(value))
+    return out if dt.is_inexact(aval_of(value).dtype) else strong(out)
 
 
 def round(a: ArrayLike, decimals: int = 0, out: None = None) -> Any:
@@ -446,7 +424,7 @@ def isinf(x: ArrayLike, /) -> Any:
         return ops.full(aval_of(value).shape, False, np.bool_)
     if dt.is_complex(aval_of(value).dtype):
         return ops.or_(isinf(ops.real(value)), isinf(ops.imag(value)))
-    return ops.eq(ops.abs(value), np.inf)
+    return strong(ops.eq(ops.abs(value), np.inf))
 
 
 def isposinf(x: ArrayLike, /) -> Any:
@@ -463,22 +441,19 @@ def signbit(x: ArrayLike, /) -> Any:
     """Whether the sign bit is set (true for -0.0)."""
     value = asarray(x)
     aval = aval_of(value)
-    if not dt.is_floating(aval.dtype):
-        return ops.lt(value, 0)
-    bits = np.dtype(f"i{aval.dtype.itemsize}")
-    return ops.lt(ops.bitcast(value, bits), 0)
+    if dt.is_bool(aval.dtype) or dt.is_unsigned(aval.dtype):
+        return ops.full(aval.shape, False, np.bool_)
+    if dt.is_floating(aval.dtype):
+        value = ops.bitcast(value, np.dtype(f"i{aval.dtype.itemsize}"))
+    return strong(ops.lt(value, 0))
 
 
 def copysign(x1: ArrayLike, x2: ArrayLike, /) -> Any:
     """|x1| with the sign of x2."""
     a, b = _floats(x1, x2)
     size = ops.abs(a)
-    return where_sign(signbit(b), size)
-
-
-def where_sign(negative: Any, size: Any) -> Any:
-    """`size` with its sign set where `negative` holds."""
-    return ops.select(negative, ops.neg(size), size)
+    out = ops.select(signbit(b), ops.neg(size), size)
+    return out if aval_of(b).weak else strong(out)
 
 
 def nan_to_num(
@@ -508,7 +483,7 @@ def logaddexp(x1: ArrayLike, x2: ArrayLike, /) -> Any:
     top = ops.max(a, b)
     gap = ops.sub(a, b)
     same = ops.ne(gap, gap)  # equal infinities
-    safe = ops.select(same, ops.full((), 0, aval_of(gap).dtype), gap)
+    safe = ops.select(same, 0.0, gap)
     grown = ops.add(top, ops.log1p(ops.exp(ops.neg(ops.abs(safe)))))
     return ops.select(same, ops.add(a, b), grown)
 
@@ -517,7 +492,7 @@ def logaddexp2(x1: ArrayLike, x2: ArrayLike, /) -> Any:
     """log2(2**x1 + 2**x2) without overflow."""
     a, b = _floats(x1, x2)
     ln2 = float(np.log(2))
-    return ops.div(logaddexp(ops.mul(a, ln2), ops.mul(b, ln2)), ln2)
+    return _settled(ops.div(logaddexp(ops.mul(a, ln2), ops.mul(b, ln2)), ln2), x1, x2)
 
 
 def sinc(x: ArrayLike, /) -> Any:
@@ -544,11 +519,17 @@ def rad2deg(x: ArrayLike, /) -> Any:
 radians, degrees = deg2rad, rad2deg
 
 
+def nextafter(x: ArrayLike, y: ArrayLike, /) -> Any:
+    """The next float after x in the direction of y."""
+    return ops.nextafter(*_floats(x, y))
+
+
 def heaviside(x1: ArrayLike, x2: ArrayLike, /) -> Any:
     """0 below 0, x2 at 0, 1 above."""
     a, b = _floats(x1, x2)
-    one = ops.full((), 1, aval_of(a).dtype)
-    return ops.select(ops.eq(a, 0), b, ops.select(ops.lt(a, 0), ops.sub(one, one), one))
+    a, b = ops.broadcast_values(a, b)
+    out = ops.select(ops.eq(a, 0), b, ops.select(ops.lt(a, 0), 0.0, 1.0))
+    return _settled(ops.select(ops.ne(a, a), a, out), x1, x2)
 
 
 def real(val: ArrayLike, /) -> Any:

@@ -237,6 +237,8 @@ def correlate(a: ArrayLike, v: ArrayLike, mode: str = "valid", *, precision: Any
 
 def _sliding(operation: str, a: Any, v: Any, mode: str, precision: Any, turn: bool) -> Any:
     x, y = ops.promote_values(asarray(a), asarray(v))
+    if not dt.is_inexact(aval_of(x).dtype):
+        x, y = ops.cast(x, np.float64), ops.cast(y, np.float64)
     if aval_of(x).ndim != 1 or aval_of(y).ndim != 1 or not aval_of(x).size or not aval_of(y).size:
         raise ShapeError(
             operation=operation,

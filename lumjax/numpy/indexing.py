@@ -341,6 +341,8 @@ def take(
     length = aval_of(value).shape[axis]
     if mode == "wrap":
         index, mode = ops.rem(ops.add(ops.rem(index, length), length), length), "clip"
+    elif mode == "clip":  # here negative indices do not count from the end
+        index = ops.max(index, 0)
     return getitem(value, (*[slice(None)] * axis, index), mode or "fill", fill_value)
 
 

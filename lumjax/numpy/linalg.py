@@ -116,6 +116,35 @@ def vector_norm(x: ArrayLike, /, *, axis: Any = None, keepdims: bool = False, or
     return _vector(value, ord, axes, keepdims)
 
 
+def matrix_norm(x: ArrayLike, /, *, keepdims: bool = False, ord: Any = "fro") -> Any:
+    """The matrix norm over the last two axes."""
+    return norm(x, ord, (-2, -1), keepdims)
+
+
+def multi_dot(arrays: Any, *, precision: Any = None) -> Any:
+    """The product of several matrices (the first and the last may be vectors), in a good order.
+
+    >>> multi_dot([asarray([1.0, 2.0]), asarray([[1.0, 0.0], [0.0, 3.0]]), asarray([1.0, 1.0])])
+    Array(7., dtype=float32)
+    """
+    values = [asarray(a) for a in arrays]
+    ranks = [aval_of(v).ndim for v in values]
+    inner = ranks[1:-1]
+    if len(values) < 2 or any(r != 2 for r in inner) or not {ranks[0], ranks[-1]} <= {1, 2}:
+        raise ShapeError(
+            operation="jnp.linalg.multi_dot",
+            required="at least two matrices; the first and the last may be vectors",
+            got=", ".join(str(aval_of(v)) for v in values),
+            fix="check the operands",
+        )
+    names: list[list[int]] = [[k, k + 1] for k in range(len(values))]
+    names[0] = names[0][2 - ranks[0] :]
+    names[-1] = names[-1][: ranks[-1]]
+    output = [*([0] if ranks[0] == 2 else []), *([len(values)] if ranks[-1] == 2 else [])]
+    pairs = [p for v, n in zip(values, names, strict=True) for p in (v, n)]
+    return linear.einsum(*pairs, output, precision=precision)
+
+
 def matrix_power(a: ArrayLike, n: int) -> Any:
     """A square matrix multiplied by itself n >= 0 times."""
     value = asarray(a)

@@ -330,6 +330,8 @@ def diagflat(v: ArrayLike, k: int = 0) -> Any:
 
 # ---- einsum
 
+_LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
 
 def einsum(
     subscripts: Any,
@@ -347,12 +349,7 @@ def einsum(
     """
     del out, optimize
     if not isinstance(subscripts, str):
-        raise ArgumentTypeError(
-            operation="jnp.einsum",
-            required="a subscripts string such as 'ij,jk->ik' first",
-            got=f"{subscripts!r}",
-            fix="write the subscripts as a string",
-        )
+        subscripts, operands = _from_lists(subscripts, operands)
     values = [asarray(x) for x in operands]
     inputs, output = _subscripts(subscripts, [aval_of(v).ndim for v in values])
     values = ops.promote_values(*values, operation="jnp.einsum")
@@ -368,6 +365,27 @@ def einsum(
             terms.append(_contract(chosen[0], chosen[1], left, precision, preferred_element_type))
     value, names = _reduce(terms[0], set(output))
     return ops.transpose(value, [names.index(c) for c in output]) if names != output else value
+
+
+def _from_lists(first: Any, rest: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
+    """einsum(x, [0, 1], y, [1, 2], [0, 2]) as a subscripts string and operands."""
+    given = (first, *rest)
+    operands, lists = given[: len(given) // 2 * 2 : 2], given[1::2]
+    output = given[-1] if len(given) % 2 else None
+
+    def letters(axes: Any) -> str:
+        return "".join("..." if k is Ellipsis else _LETTERS[int(k)] for k in axes)
+
+    try:
+        text = ",".join(letters(axes) for axes in lists)
+        return text if output is None else f"{text}->{letters(output)}", operands
+    except (TypeError, IndexError, ValueError):
+        raise ArgumentTypeError(
+            operation="jnp.einsum",
+            required="a subscripts string such as 'ij,jk->ik', or each operand with its axes",
+            got=f"{first!r}",
+            fix="write the subscripts as a string",
+        ) from None
 
 
 def _subscripts(text: str, ranks: Sequence[int]) -> tuple[list[str], str]:

@@ -232,7 +232,6 @@ def concatenate(arrays: Any, axis: int | None = 0, dtype: Any = None) -> Any:
         values = ops.promote_values(*values, operation="jnp.concatenate")
     else:
         values = [ops.cast(v, dtype) for v in values]
-    values = [ops.cast(v, aval_of(v).dtype) if aval_of(v).weak else v for v in values]
     rank = len(_shape(values[0]))
     if rank == 0:
         raise ShapeError(

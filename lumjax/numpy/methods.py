@@ -73,6 +73,13 @@ def _iter(self: Any) -> Any:
     return iter([indexing.getitem(self, k) for k in builtins.range(aval_of(self).shape[0])])
 
 
+def _round(self: Any, ndigits: int | None = None) -> Any:
+    """round(x) is an integer array, round(x, n) a float one."""
+    if ndigits is not None:
+        return elementwise.round(self, ndigits)
+    return creation.astype(elementwise.round(self), np.int64)
+
+
 def _block_until_ready(self: Any) -> Any:
     """The array; everything here is computed when it is returned."""
     return self
@@ -120,7 +127,7 @@ def install() -> None:
         "devices": _devices, "copy_to_host_async": _copy_to_host_async,
         "__getitem__": indexing.getitem, "__iter__": _iter,
         "__setitem__": _read_only("[index] = value"), "__delitem__": _read_only("[index]"),
-        "__round__": lambda x, n=0: elementwise.round(x, n or 0),
+        "__round__": _round,
     }  # fmt: skip
     set_methods(methods)
     for name in ("shape", "dtype", "ndim", "size"):  # Array has its own, faster ones

@@ -12,6 +12,7 @@ from lumjax import dtype as dt
 from lumjax import ops
 from lumjax.errors import ArgumentValueError
 from lumjax.numpy.creation import asarray, broadcast_to
+from lumjax.numpy.elementwise import strong
 from lumjax.numpy.indexing import where as _where
 from lumjax.numpy.safe import safe_sqrt
 from lumjax.trace.core import aval_of
@@ -42,8 +43,20 @@ def _reduce(
         value = _where(where, value, ops.full((), neutral, aval_of(value).dtype))
         aval = aval_of(value)
         axes = _axes(operation, axis, aval.ndim)
-    out = reduce(value, axes)
+    out = strong(reduce(value, axes))
     return ops.expand_dims(out, axes) if keepdims and axes else out
+
+
+def _computed_in(value: Any, dtype: Any) -> Any:
+    """The operand in the dtype in which a result of dtype `dtype` is computed: 16-bit floats in
+    float32.
+    """
+    wide = dt.accumulation_dtype(dtype)
+    return value if aval_of(value).dtype == dtype else ops.cast(value, wide)
+
+
+def _returned_as(x: Any, dtype: Any) -> Any:
+    return x if dtype is None else ops.cast(x, dtype)
 
 
 def _summable(a: Any, dtype: Any) -> Any:
@@ -53,7 +66,7 @@ def _summable(a: Any, dtype: Any) -> Any:
     value = asarray(a)
     have = aval_of(value).dtype
     if dtype is not None:
-        return ops.cast(value, dtype)
+        return _computed_in(value, dt.canonicalize(dtype))
     if dt.is_bool(have) or dt.is_signed(have):
         wide = dt.canonicalize(np.int64)
     elif dt.is_unsigned(have):
@@ -83,7 +96,9 @@ def sum(
     del out
     value = _summable(a, dtype) if promote_integers or dtype is not None else asarray(a)
     total = _reduce("jnp.sum", ops.reduce_sum, value, axis, keepdims, where, 0)
-    return total if initial is None else ops.add(total, ops.cast(initial, aval_of(total).dtype))
+    if initial is not None:
+        total = ops.add(total, ops.cast(initial, aval_of(total).dtype))
+    return _returned_as(total, dtype)
 
 
 def prod(
@@ -100,7 +115,9 @@ def prod(
     del out
     value = _summable(a, dtype) if promote_integers or dtype is not None else asarray(a)
     total = _reduce("jnp.prod", ops.reduce_prod, value, axis, keepdims, where, 1)
-    return total if initial is None else ops.mul(total, ops.cast(initial, aval_of(total).dtype))
+    if initial is not None:
+        total = ops.mul(total, ops.cast(initial, aval_of(total).dtype))
+    return _returned_as(total, dtype)
 
 
 def _extreme(
@@ -215,11 +232,15 @@ def _count(a: Any, axis: Any, where: Any, keepdims: bool) -> Any:
     return float(total) if isinstance(total, int) else ops.dim_value(total)
 
 
-def _inexact(a: Any, dtype: Any) -> Any:
+def _inexact(a: Any, dtype: Any) -> tuple[Any, Any]:
+    """The operand as floats to compute with, and the dtype of the result."""
     value = asarray(a)
-    if dtype is not None:
-        return ops.cast(value, dtype)
-    return value if dt.is_inexact(aval_of(value).dtype) else ops.cast(value, np.float64)
+    have = aval_of(value).dtype
+    if dtype is None:
+        kind = have if dt.is_inexact(have) else dt.canonicalize(np.float64)
+    else:
+        kind = dt.canonicalize(dtype)
+    return ops.cast(value, dt.accumulation_dtype(kind)), kind
 
 
 def mean(
@@ -237,9 +258,9 @@ def mean(
     Array(3., dtype=float32)
     """
     del out
-    value = _inexact(a, dtype)
+    value, kind = _inexact(a, dtype)
     total = sum(value, axis, keepdims=keepdims, where=where)
-    return ops.div(total, _as(_count(value, axis, where, keepdims), total))
+    return ops.cast(ops.div(total, _as(_count(value, axis, where, keepdims), total)), kind)
 
 
 def _as(x: Any, like: Any) -> Any:
@@ -254,7 +275,9 @@ def average(
     keepdims: bool = False,
 ) -> Any:
     """The mean, weighted where weights are given."""
-    value = _inexact(a, None)
+    value = asarray(a)
+    if not dt.is_inexact(aval_of(value).dtype):
+        value = ops.cast(value, np.float64)
     if weights is None:
         out = mean(value, axis, keepdims=keepdims)
         if not returned:
@@ -295,7 +318,7 @@ def var(
     Array(1., dtype=float32)
     """
     del out
-    value = _inexact(a, dtype)
+    value, kind = _inexact(a, dtype)
     ddof = ddof if correction is None else correction
     centred = ops.sub(value, mean(value, axis, keepdims=True, where=where))
     if dt.is_complex(aval_of(centred).dtype):
@@ -304,9 +327,9 @@ def var(
         squares = ops.mul(centred, centred)
     total = sum(squares, axis, keepdims=keepdims, where=where)
     count = _count(value, axis, where, keepdims)
-    return ops.div(
-        total, _as(count - ddof if isinstance(count, float) else ops.sub(count, ddof), total)
-    )
+    count = count - ddof if isinstance(count, float) else ops.sub(count, ddof)
+    real = aval_of(total).dtype if dt.is_complex(kind) else kind
+    return ops.cast(ops.div(total, _as(count, total)), real)
 
 
 def std(
@@ -362,10 +385,16 @@ def _position(operation: str, find: Any, a: Any, axis: int | None, keepdims: boo
 
 
 def _cumulative(operation: str, scan: Any, a: Any, axis: int | None, dtype: Any) -> Any:
-    value = _summable(a, dtype)
+    value = asarray(a)
+    if dtype is not None:
+        value = _computed_in(value, dt.canonicalize(dtype))
+    elif dt.is_bool(aval_of(value).dtype):
+        value = ops.cast(value, np.int64)
     if axis is None:
         value, axis = ops.reshape(value, (aval_of(value).size,)), 0
-    return scan(value, ops.canonical_axis(operation, axis, aval_of(value).ndim))
+    return _returned_as(
+        scan(value, ops.canonical_axis(operation, axis, aval_of(value).ndim)), dtype
+    )
 
 
 def cumsum(a: ArrayLike, axis: int | None = None, dtype: Any = None, out: None = None) -> Any:

@@ -39,9 +39,21 @@ def _dtype(x: Value) -> dt.DType:
     return aval_of(x).dtype
 
 
+def _is_bool(x: Value) -> bool:
+    return (x.data.dtype if type(x) is Array else _dtype(x)) == dt.bool_
+
+
+def _is_complex(x: Value) -> bool:
+    if type(x) is Array:
+        return x.data.dtype.kind == "c"
+    return isinstance(x, complex) or (
+        not isinstance(x, (int, float)) and dt.is_complex(_dtype(asvalue(x)))
+    )
+
+
 def plus(x: Value, y: Value) -> Value:
     """The sum; bools combine by or."""
-    if _dtype(x) == dt.bool_:
+    if _is_bool(x):
         x, y = promote_values(x, y, operation="add")
         return or_(x, y) if _dtype(x) == dt.bool_ else add(x, y)
     return add(x, y)
@@ -49,7 +61,7 @@ def plus(x: Value, y: Value) -> Value:
 
 def times(x: Value, y: Value) -> Value:
     """The product; bools combine by and."""
-    if _dtype(x) == dt.bool_:
+    if _is_bool(x):
         x, y = promote_values(x, y, operation="mul")
         return and_(x, y) if _dtype(x) == dt.bool_ else mul(x, y)
     return mul(x, y)
@@ -97,13 +109,15 @@ def floor_divide(x: Value, y: Value) -> Value:
         quotient = div(x, y)
         return select(below, sub(quotient, 1), quotient)
     off = and_(ne(rest, 0), ne(sign(y), sign(rest)))
-    quotient = div(sub(x, rest), y)
+    quotient = div(select(eq(y, 0), x, sub(x, rest)), y)  # by zero the quotient's infinity
     return round(select(off, sub(quotient, 1), quotient))
 
 
 def remainder(x: Value, y: Value) -> Value:
-    """The remainder with the sign of y. Integers modulo zero are unchanged."""
+    """The remainder with the sign of y. Integers modulo zero give 0."""
     x, y = _numbers(x, y, "remainder")
+    if dt.is_integer(_dtype(x)):
+        y = select(eq(y, 0), 1, y)
     rest = rem(x, y)
     if dt.is_unsigned(_dtype(x)):
         return rest
@@ -144,8 +158,7 @@ def _ordering(operation: Callable[[Value, Value], Value]) -> Callable[[Value, Va
     """A comparison that orders complex numbers by real, then imaginary part, as NumPy does."""
 
     def compare(x: Value, y: Value) -> Value:
-        y = y if isinstance(y, (bool, int, float)) else asvalue(y)
-        if not dt.is_complex(_dtype(x)) and not dt.is_complex(_dtype(y)):
+        if not _is_complex(x) and not _is_complex(y):
             return operation(x, y)
         x, y = promote_values(x, y, operation=operation.__name__)
         same = eq(real(x), real(y))
@@ -227,7 +240,7 @@ def _accepts(other: Any) -> bool:
 
 def _infix(operation: Callable[[Value, Value], Any], reflected: bool = False) -> Method:
     def method(self: Value, other: Any) -> Any:
-        if not _accepts(other):
+        if type(other) is not Array and not _accepts(other):
             if not isinstance(other, _NEVER):
                 return NotImplemented  # another library's type may know what to do
             asvalue(other, operation.__name__)

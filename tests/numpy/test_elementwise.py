@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import lumjax.numpy as jnp
 from tests.numpy.oracle import check, lines
 
 FLOAT = (
@@ -17,6 +18,11 @@ BINARY = (
     "equal not_equal less less_equal greater greater_equal logical_and logical_or logical_xor"
 ).split()
 BITS = "bitwise_and bitwise_or bitwise_xor left_shift right_shift".split()
+
+
+ELSEWHERE = [
+    ("subtract", "b4, b4"), ("power", "3, i34"), ("power", "u8, i8"), ("floor_divide", "3, i34"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", FLOAT)
@@ -34,8 +40,8 @@ def test_float_functions(name, operand):
 @pytest.mark.parametrize("name", ANY)
 @pytest.mark.parametrize("operand", ["f34", "e4", "i34", "u8", "b4", "bf4", "f0", "-3", "2.5", "w"])
 def test_any_functions(name, operand):
-    if operand == "b4" and name in ("negative", "sign", "square"):
-        pytest.skip("see test_bools")
+    if operand == "b4" and name in ("negative", "sign", "square", "round"):
+        pytest.skip("not defined for bools in both")
     check(f"jnp.{name}({operand})")
 
 
@@ -46,8 +52,8 @@ def test_any_functions(name, operand):
      "bf4, 2", "s, w", "w, wi", "f04, f4", "e4, f4", "b4, b4", "b4, 2", "2, 3"],
 )  # fmt: skip
 def test_binary_functions(name, operands):
-    if name == "subtract" and operands == "b4, b4":
-        pytest.skip("an error in both: see test_errors")
+    if (name, operands) in ELSEWHERE:
+        pytest.skip("see test_errors.py and test_where_jax_is_not_followed")
     check(f"jnp.{name}({operands})", 1e-2 if "bf4" in operands or "h4" in operands else 4e-6)
 
 
@@ -59,7 +65,7 @@ def test_bit_functions(name, operands):
 
 @pytest.mark.parametrize(
     "operands",
-    ["i34, 3", "i34, 0", "i4, -2", "f34, 2", "f34, -1", "f34, 0.5", "2, j34", "2.0, f34", "j34, j34",
+    ["i34, 3", "i34, 0", "f34, 2", "f34, -1", "f34, 0.5", "2, j34", "2.0, f34", "j34, j34",
      "f34, j34", "b4, 2", "b4, b4", "c4, 2", "e4, 2", "e4, 0", "i4, j34", "u8, 3", "bf4, 2", "w, 2",
      "2, -1.0", "h4, 3"],
 )  # fmt: skip
@@ -70,7 +76,6 @@ def test_power(operands):
 @pytest.mark.parametrize(
     "expression",
     lines("""
-    jnp.floor_divide(i4, 0)
     jnp.floor_divide(i4, -2)
     jnp.floor_divide(i8, -1)
     jnp.floor_divide(f4, 0.0)
@@ -96,7 +101,6 @@ def test_power(operands):
     jnp.clip(u8, 10, 100)
     jnp.clip(e4, -1, 1)
     jnp.clip(f34, f4, 1.0)
-    jnp.clip(f34, a_min=-1, a_max=1)
     f34.clip(-1, 1)
     jnp.isposinf(e4)
     jnp.isneginf(e4)
@@ -112,7 +116,6 @@ def test_power(operands):
     jnp.angle(f4)
     jnp.angle(c4)
     jnp.angle(c4, deg=True)
-    jnp.square(b4)
     jnp.sign(c4 * 0 + 1)
     jnp.sqrt(-1.0)
     jnp.log(0)
@@ -128,7 +131,6 @@ def test_power(operands):
     u32 >> 4
     i4 << 33
     jnp.fabs(i4)
-    jnp.fix(f4)
     jnp.fmax(e4, 1.0)
     jnp.fmin(e4, f4)
     jnp.iscomplexobj(c4)
@@ -204,11 +206,18 @@ def test_expressions(expression):
     check(expression)
 
 
-@pytest.mark.parametrize("x", ["i34", "f34", "u8", "b4"])
-def test_aliases_are_one_function(x):
-    import lumjax.numpy as jnp
+def test_where_jax_is_not_followed():
+    """Where JAX gives arbitrary numbers: documented choices."""
+    x = jnp.array([3, -7, 0])
+    assert jnp.floor_divide(x, 0).tolist() == (x // 0).tolist() == [-1, -1, -1]
+    assert jnp.power(3, jnp.array([-1, -2, 2])).tolist() == [0, 0, 9]
+    assert jnp.power(jnp.array([1, -1]), jnp.array([-3, -3])).tolist() == [1, -1]
+    assert jnp.power(jnp.uint8(255), jnp.int8(127)).tolist() == 32511  # 255**127 modulo 2**16
+    assert jnp.clip(jnp.arange(4), a_min=1, a_max=2).tolist() == [1, 1, 2, 2]  # NumPy's old names
+    assert jnp.fix(-1.5) == -1.0
 
-    del x
+
+def test_aliases_are_one_function():
     for one, other in [("acos", "arccos"), ("asinh", "arcsinh"), ("atan2", "arctan2"),
                        ("absolute", "abs"), ("mod", "remainder"), ("pow", "power"),
                        ("true_divide", "divide"), ("conj", "conjugate"), ("around", "round"),
