@@ -18,6 +18,7 @@ from typing import Any, Generic, ParamSpec, TypeVar
 from lumjax import tree
 from lumjax.config import config
 from lumjax.control.call import call_p
+from lumjax.dtype import canonicalize
 from lumjax.errors import ArgumentTypeError, ArgumentValueError, StaticArgumentError
 from lumjax.executable import Executable, executable_of
 from lumjax.trace.array import Array
@@ -68,6 +69,14 @@ def _signature(leaf: Value) -> Any:
     return aval.shape, aval.dtype, aval.weak
 
 
+def _abstract_signature(leaf: Any) -> Any:
+    """The signature of a value or of what only has a shape and a dtype."""
+    if hasattr(leaf, "shape") and hasattr(leaf, "dtype") and not isinstance(leaf, (Array, Tracer)):
+        weak = bool(getattr(leaf, "weak_type", getattr(leaf, "weak", False)))
+        return tuple(leaf.shape), canonicalize(leaf.dtype), weak
+    return _signature(leaf)
+
+
 def _axis_environment() -> tuple[Any, ...]:
     traces = active_traces()
     if len(traces) == 1:
@@ -97,11 +106,12 @@ class Jitted(Generic[P, R]):
         """Run the program of this signature, compiling it first if it is new."""
         program, leaves = self._program(args, kwargs)
         values = [*program.consts, *leaves] if program.consts else leaves
-        if type(current()) is EvalTrace and not any([isinstance(v, Tracer) for v in values]):
+        if type(current()) is EvalTrace and not any(isinstance(v, Tracer) for v in values):
             outs = program.executable().run(values)
         else:
             outs = call_p.bind(*values, jaxpr=program.jaxpr, name=self._name)
-        return program.out_tree.unflatten(outs)
+        result: Any = program.out_tree.unflatten(outs)
+        return result
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else MethodType(self, instance)
@@ -113,14 +123,19 @@ class Jitted(Generic[P, R]):
     def _name(self) -> str:
         return getattr(self.fun, "__name__", type(self.fun).__name__)
 
-    def _program(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Program, list[Value]]:
+    def _program(
+        self,
+        args: Sequence[Any],
+        kwargs: dict[str, Any],
+        signature_of: Callable[[Any], Any] = _signature,
+    ) -> tuple[Program, list[Value]]:
         static: tuple[Any, ...] = ()
         dynamic: tuple[Any, Any] = (args, kwargs)
         if self.static_argnums or self.static_argnames:
             dynamic, static = self._split(args, kwargs)
         leaves, in_tree = tree.flatten(dynamic)
         try:
-            signature = tuple([_signature(x) for x in leaves])
+            signature = tuple([signature_of(x) for x in leaves])
         except ArgumentTypeError:
             raise self._not_an_array(dynamic) from None
         key = (in_tree, static, signature, config.semantic_key(), _axis_environment())
@@ -166,14 +181,15 @@ class Jitted(Generic[P, R]):
         out_trees: list[tree.PyTreeDef] = []
 
         def flat(*leaves: Value) -> list[Value]:
-            args, kwargs = in_tree.unflatten(leaves)
-            args = list(args)
+            given: Any = in_tree.unflatten(leaves)
+            args, kwargs = list(given[0]), dict(given[1])
             for where, _, value in static:
                 if isinstance(where, int):
                     args[where] = value
                 else:
                     kwargs[where] = value
-            out = self.fun(*args, **kwargs)
+            fun: Any = self.fun
+            out = fun(*args, **kwargs)
             found, out_tree = tree.flatten(out)
             self._check_outputs(out, found)
             out_trees.append(out_tree)
@@ -215,16 +231,16 @@ class Jitted(Generic[P, R]):
 
     def program(self, *args: P.args, **kwargs: P.kwargs) -> Program:
         """The traced program for these arguments (arrays or ShapeDtypeStructs)."""
-        return self._program(args, kwargs)[0]
+        return self._program(args, kwargs, _abstract_signature)[0]
 
     def eval_shape(self, *args: P.args, **kwargs: P.kwargs) -> Any:
         """The output's avals as a pytree, without computing anything."""
-        program = self._program(args, kwargs)[0]
+        program = self.program(*args, **kwargs)
         return program.out_tree.unflatten(program.jaxpr.out_avals)
 
     def lower(self, *args: P.args, **kwargs: P.kwargs) -> Lowered:
         """Trace for these arguments; `.compile()` gives the executable."""
-        return Lowered(self._program(args, kwargs)[0], self._name)
+        return Lowered(self.program(*args, **kwargs), self._name)
 
     def clear_cache(self) -> None:
         """Forget every program."""
@@ -301,14 +317,14 @@ def _resolve(
     ]
     has_rest = any(p.kind is p.VAR_POSITIONAL for p in parameters)
     known = {p.name for p in parameters}
-    if unknown := [n for n in names if n not in known]:
-        if not any(p.kind is p.VAR_KEYWORD for p in parameters):
-            raise ArgumentValueError(
-                operation=f"jit of {getattr(fun, '__name__', fun)}",
-                required=f"{what}_argnames among {', '.join(sorted(known))}",
-                got=", ".join(sorted(unknown)),
-                fix="correct the name",
-            )
+    unknown = [n for n in names if n not in known]
+    if unknown and not any(p.kind is p.VAR_KEYWORD for p in parameters):
+        raise ArgumentValueError(
+            operation=f"jit of {getattr(fun, '__name__', fun)}",
+            required=f"{what}_argnames among {', '.join(sorted(known))}",
+            got=", ".join(sorted(unknown)),
+            fix="correct the name",
+        )
     if not has_rest:
         for n in nums:
             if not -len(positional) <= n < len(positional):
@@ -338,13 +354,11 @@ def jit(
 ) -> Any:
     """Compile `fun`: trace it once per signature, and run it as a few native kernels.
 
-    Args:
-      fun: a pure function of arrays, numbers and pytrees of them.
-      static_argnums, static_argnames: arguments that are Python values of the program (hashable); a
-        new value traces anew.
-      donate_argnums, donate_argnames: arguments whose buffers the caller will not use again. They
-        are checked; today their memory is not reused.
-      keep_unused, device, backend, inline: accepted as JAX does; they don't change the result.
+    `fun` is a pure function of arrays, numbers and pytrees of them. `static_argnums` and
+    `static_argnames` name arguments that are (hashable) Python values of the program: a new value
+    traces anew. `donate_argnums` and `donate_argnames` name arguments whose buffers the caller will
+    not use again; they are checked, but their memory is not reused yet. `keep_unused`, `device`,
+    `backend` and `inline` are accepted as JAX does and change nothing.
 
     Raises ArgumentTypeError for an argument or result that is not an array, StaticArgumentError for
     an unhashable static argument.

@@ -1,0 +1,191 @@
+"""Executables: expansion, segments, placement, eval between kernels, rejected kernels, explain."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import lumjax
+import lumjax.numpy as jnp
+from lumjax import lax, native
+from lumjax.config import config
+from lumjax.executable import Interpreted, executable_of, expand
+from lumjax.kernel.verify import Verdict
+from lumjax.placement import ALIGNMENT, Interval, assign, peak
+from lumjax.trace.stage import stage
+
+
+def executable(f, *args):
+    jitted = lumjax.jit(f)
+    out = jitted(*args)
+    return jitted.program(*args).executable(), out
+
+
+def test_calls_are_inlined():
+    inner = lumjax.jit(lambda x: jnp.sin(x) * 2)
+    jaxpr, consts = expand(lumjax.jit(lambda x: inner(inner(x))).program(jnp.ones(3)).jaxpr)
+    assert not consts
+    assert [e.prim.name for e in jaxpr.eqns].count("sin") == 2
+    assert "call" not in {e.prim.name for e in jaxpr.eqns}
+
+
+def test_sources_survive_inlining():
+    inner = lumjax.jit(lambda x: jnp.sin(x) * 2)
+    jaxpr, _ = expand(lumjax.jit(lambda x: inner(x) + 1).program(jnp.ones(3)).jaxpr)
+    assert {e.source.file for e in jaxpr.eqns} == {__file__}
+
+
+def test_a_chain_is_one_kernel():
+    made, _ = executable(lambda x: jnp.tanh(jnp.exp(-x) * 2 + x) / 3, jnp.ones((8, 8)))
+    assert made.cost_analysis()["kernels"] == 1
+    assert made.cost_analysis()["evaluated equations"] == 0
+
+
+def test_eval_between_kernels():
+    x = jnp.array([3.0, 1.0, 2.0])
+    made, out = executable(lambda x: jnp.cumsum(jnp.sort(x * 2)) + 1, x)
+    np.testing.assert_array_equal(out, [3, 7, 13])
+    assert {s.eqn.prim.name for s in made.evaluated()} == {"sort", "cumsum"}
+    assert all(s.why for s in made.evaluated())
+
+
+def test_outputs_own_their_memory():
+    f = lumjax.jit(lambda x: x * 2)
+    first = f(jnp.ones(100_000))
+    kept = np.array(first)
+    for _ in range(5):
+        f(jnp.zeros(100_000))
+    np.testing.assert_array_equal(first, kept)
+
+
+def test_interpreted():
+    f = lumjax.jit(lambda x: jnp.sin(x) + 1)
+    with config.scope(interpret=True):
+        x = jnp.ones(3)
+        made = f.program(x).executable()
+        assert isinstance(made, Interpreted)
+        np.testing.assert_allclose(f(x), np.sin(np.ones(3)) + 1, rtol=1e-6)
+    assert not isinstance(f.program(x).executable(), Interpreted)
+
+
+def test_one_executable_per_jaxpr():
+    jaxpr = stage(lambda x: [x + 1], [jnp.ones(2).aval]).jaxpr
+    assert executable_of(jaxpr) is executable_of(jaxpr)
+
+
+def test_checkpoint_lowers_the_planned_peak():
+    def block(x):
+        for _ in range(4):
+            x = jnp.tanh(jnp.sin(x) @ jnp.ones((64, 64)))
+        return x
+
+    def loss(x, wrap):
+        for _ in range(4):
+            x = wrap(block)(x)
+        return jnp.sum(x)
+
+    x = jnp.ones((512, 64)) / 64
+    plain, a = executable(lumjax.grad(lambda x: loss(x, lambda f: f)), x)
+    saved, b = executable(lumjax.grad(lambda x: loss(x, lumjax.checkpoint)), x)
+    np.testing.assert_allclose(a, b, rtol=1e-5)
+    assert saved.arena_bytes < plain.arena_bytes
+
+
+def test_a_rejected_kernel_is_replaced(monkeypatch, tmp_path):
+    real = native.check_kernel
+    calls = []
+
+    def suspicious(kernel, group, run, *args, **kwargs):
+        calls.append(kernel.name)
+        verdict = real(kernel, group, run, *args, **kwargs)
+        return Verdict(False, "invented") if len(calls) == 1 else verdict
+
+    monkeypatch.setattr(native, "check_kernel", suspicious)
+    with config.scope(cache_dir=str(tmp_path)):
+        x = jnp.arange(24.0).reshape(4, 6)
+        f = lambda x: jnp.sum(jnp.cos(x) * 0.123, axis=1)
+        made, out = executable(f, x)
+        np.testing.assert_allclose(out, f(x), rtol=1e-5)
+        kernels = [k for s in made.native() for k in s.kernels]
+        assert any("invented" in k.rejected for k in kernels)
+        assert "REJECTED" in str(lumjax.explain(lambda x: f(x) + 0, x))
+
+
+def test_what_no_kernel_can_do_is_evaluated(monkeypatch, tmp_path):
+    monkeypatch.setattr(native, "check_kernel", lambda *a, **k: Verdict(False, "never"))
+    with config.scope(cache_dir=str(tmp_path)):
+        x = jnp.arange(6.0)
+        made, out = executable(lambda x: jnp.cos(x) * 0.321, x)
+        np.testing.assert_allclose(out, np.cos(np.arange(6.0)) * 0.321, rtol=1e-6)
+        assert not list(made.native())
+        assert "never" in next(iter(made.evaluated())).why
+
+
+def test_compiled_object():
+    compiled = lumjax.jit(lambda x: x + 1).lower(jnp.ones(3)).compile()
+    np.testing.assert_array_equal(compiled(jnp.zeros(3)), [1, 1, 1])
+    assert "define" in compiled.as_text()
+    assert compiled.cost_analysis()["kernels"] == 1
+    assert "add" in lumjax.jit(lambda x: x + 1).lower(jnp.ones(3)).as_text()
+
+
+def test_effects_run_in_order(capfd):
+    @lumjax.jit
+    def f(x):
+        lumjax.debug.print("first {}", x[0], ordered=True)
+        y = jnp.sin(x) * 2
+        lumjax.debug.print("second {}", y[0] * 0, ordered=True)
+        return y
+
+    f(jnp.ones(2))
+    printed = capfd.readouterr().out
+    assert printed.index("first 1.0") < printed.index("second 0.0")
+
+
+# ---- explain
+
+
+def test_explain_says_what_happened():
+    def f(x, w):
+        y = jnp.tanh(x @ w)
+        return jnp.sort(y, axis=0)
+
+    text = str(lumjax.explain(f, jnp.ones((4, 3)), jnp.ones((3, 5))))
+    for part in (
+        "explain f on cpu", "dot_general", "regions:", "kernel ", "jobs", "by eval: 1",
+        "eval: sort", "y = jnp.tanh(x @ w)", "predicted", "memory between kernels", "rules fired",
+    ):  # fmt: skip
+        assert part in text or (part == "rules fired" and "plan from the cache" in text), part
+
+
+def test_explain_takes_shapes():
+    shape = lumjax.ShapeDtypeStruct((2, 2), np.float32)
+    assert "kernels: 1" in str(lumjax.explain(lumjax.jit(lambda x: x + 1), shape))
+
+
+# ---- placement
+
+
+@given(st.lists(st.tuples(st.integers(0, 5000), st.integers(0, 9), st.integers(0, 9)), max_size=14))
+def test_placed_buffers_do_not_overlap(rows):
+    intervals = [Interval(size, min(a, b), max(a, b)) for size, a, b in rows]
+    offsets, total = assign(intervals)
+    for k, (i, at) in enumerate(zip(intervals, offsets, strict=True)):
+        assert at % ALIGNMENT == 0
+        assert at + i.size <= total
+        for j, other in zip(intervals[:k], offsets, strict=False):
+            alive = i.first <= j.last and j.first <= i.last
+            if alive and i.size and j.size:
+                assert at + i.size <= other or other + j.size <= at
+    assert total >= peak(intervals)
+
+
+@pytest.mark.parametrize("n", [0, 1, 5])
+def test_loops_run_compiled_bodies(n):
+    f = lumjax.jit(lambda x: lax.fori_loop(0, n, lambda i, v: jnp.sin(v) + i, x))
+    want = np.float32(0.5)
+    for i in range(n):
+        want = np.sin(want) + np.float32(i)
+    np.testing.assert_allclose(f(jnp.float32(0.5)), want, rtol=1e-5)
