@@ -140,10 +140,10 @@ def test_divmod_and_reflected_operators():
     assert (np.array([1, 2], np.int32) + x).data.tolist() == [8, -5]
 
 
-def test_integer_division_by_zero_is_minus_one():
+def test_integers_divided_by_zero():
     x = Array(np.array([5, -5, 0], np.int32))
     assert (x // 0).data.tolist() == [-1, -1, -1]
-    assert (x % 0).data.tolist() == [5, -5, 0]
+    assert (x % 0).data.tolist() == [0, 0, 0]
     assert (Array(np.array([True])) // True).data.tolist() == [1]
     assert (Array(np.array([9], np.uint8)) // 2).data.tolist() == [4]
 
