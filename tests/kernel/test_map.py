@@ -63,3 +63,11 @@ def test_roots_of_different_axes_are_separate_phases():
     i, j = axis("i", 3), axis("j", 4)
     kernel = check(group(root("o", (i,), load("x", i)), root("p", (j,), op("neg", load("y", j)))))
     assert len(kernel.phases) == 2
+
+
+@pytest.mark.parametrize("shape", [(16, 16), (17, 33), (40, 19)])
+def test_transposes_are_blocked(shape):
+    i, j, b = axis("i", shape[0]), axis("j", shape[1]), axis("b", 2)
+    kernel = check(group(root("o", (b, j, i), op("add", load("x", b, i, j), load("y", j, i)))))
+    assert [len(p.body) for p in kernel.phases] == [1]
+    check(group(root("o", (j, i), load("x", i, j))), chunks=1)
