@@ -25,9 +25,6 @@ from lumjax.control.scan import scan as scan
 from lumjax.control.scan import while_loop as while_loop
 from lumjax.errors import ShapeError
 from lumjax.grad.forward import stop_gradient as stop_gradient
-
-# ruff: noqa: F401
-# fmt: off
 from lumjax.ops import (
     ConvDimensionNumbers,
     DotDimensionNumbers,
@@ -124,7 +121,6 @@ from lumjax.ops import (
     rem,
     reshape,
     rev,
-    round,
     rsqrt,
     scatter,
     scatter_add,
@@ -150,7 +146,6 @@ from lumjax.ops import (
 )
 from lumjax.trace.core import aval_of
 
-# fmt: on
 
 bitwise_and, bitwise_or, bitwise_xor, bitwise_not = ops.and_, ops.or_, ops.xor, ops.not_
 reciprocal = ops.recip
@@ -161,6 +156,7 @@ def select(pred: Any, on_true: Any, on_false: Any) -> Any:
     """`on_true` where the bool array `pred` holds, else `on_false`; the branches have one shape and
     dtype.
 
+    >>> import numpy as np
     >>> select(np.array([True, False]), np.array([1, 2]), np.array([3, 4]))
     Array([1, 4], dtype=int32)
     """
@@ -190,6 +186,7 @@ class RoundingMethod(Enum):
 def round(x: Any, rounding_method: RoundingMethod = RoundingMethod.AWAY_FROM_ZERO) -> Any:
     """The nearest integer; halves go away from zero unless told otherwise.
 
+    >>> import numpy as np
     >>> round(np.array([0.5, 1.5], np.float32))
     Array([1., 2.], dtype=float32)
     """
@@ -358,6 +355,7 @@ def associative_scan(
     """All prefix combinations along an axis by the associative `fn`, in a logarithmic number of
     steps.
 
+    >>> import numpy as np
     >>> associative_scan(lambda a, b: a + b, np.array([1, 2, 3]))
     Array([1, 3, 6], dtype=int32)
     """

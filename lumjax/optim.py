@@ -100,9 +100,9 @@ def chain(*transforms: GradientTransformation) -> GradientTransformation:
     """Apply transformations one after the other.
 
     >>> import lumjax.numpy as jnp
-    >>> tx = chain(clip_by_global_norm(1.0), scale(-0.1))
-    >>> tx.update({"w": jnp.array([3.0, 4.0])}, tx.init({"w": jnp.zeros(2)}))[0]["w"]
-    Array([-0.06, -0.08], dtype=float32)
+    >>> tx = chain(clip_by_global_norm(5.0), scale(-0.5))
+    >>> tx.update({"w": jnp.array([6.0, 8.0])}, tx.init({"w": jnp.zeros(2)}))[0]["w"]
+    Array([-1.5, -2. ], dtype=float32)
     """
 
     def init(params: Params) -> tuple[Any, ...]:
@@ -344,8 +344,8 @@ def sgd(
 
     >>> import lumjax.numpy as jnp
     >>> tx = sgd(0.1)
-    >>> tx.update(jnp.array(2.0), tx.init(jnp.array(1.0)))[0]
-    Array(-0.2, dtype=float32)
+    >>> tx.update(jnp.array([2.0]), tx.init(jnp.array([1.0])))[0]
+    Array([-0.2], dtype=float32)
     """
     first = identity() if momentum is None else trace(momentum, nesterov, accumulator_dtype)
     return chain(first, scale_by_learning_rate(learning_rate))

@@ -2,7 +2,7 @@
 
 >>> import lumjax.numpy as jnp
 >>> jnp.arange(3) + 0.5
-Array([0.5, 1.5, 2.5], dtype=float32)
+Array([0.5, 1.5, 2.5], dtype=float32, weak_type=True)
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ def hypot(x1: ArrayLike, x2: ArrayLike, /) -> Any:
 def add(x: ArrayLike, y: ArrayLike, /) -> Any:
     """`x` + y; bools combine by or.
 
-    >>> add(asarray([1, 2]), 0.5)
+    >>> add(asarray([1.0, 2.0]), 0.5)
     Array([1.5, 2.5], dtype=float32)
     """
     a, b = ops.promote_values(_plain(x), _plain(y))

@@ -425,7 +425,7 @@ def where(
 
     The branch that is not chosen has no gradient, and does not spoil the other's with NaN.
 
-    >>> where(asarray([True, False]), 1.0, 0.0)
+    >>> where(asarray([True, False]), asarray([1.0, 2.0]), 0.0)
     Array([1., 0.], dtype=float32)
     """
     if x is None and y is None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from lumjax import dtype as dt
-from lumjax import initializers as initializers
+from lumjax.nn import initializers as initializers
 from lumjax import numpy as jnp
 from lumjax import ops
 from lumjax.config import config
