@@ -33,7 +33,7 @@ from lumjax.kernel.term import (
     free_names,
     subterms,
 )
-from lumjax.trace.dim import Expr, IndexOp
+from lumjax.trace.dim import Expr, IndexOp, same
 
 Names: TypeAlias = "tuple[str, ...]"
 
@@ -118,7 +118,7 @@ class Layout:
         if name not in self._loads:
             free = free_names(root.term)  # a root may repeat its term along further axes
             coords = tuple(
-                axis_symbol(a) if a.name in free and a.extent != 1 else 0 for a in root.axes
+                axis_symbol(a) if a.name in free and not same(a.extent, 1) else 0 for a in root.axes
             )
             self._loads[name] = Load(root.buffer, coords)
         return self._loads[name]
@@ -201,7 +201,7 @@ def _reductions(terms: Iterable[Term]) -> list[Reduction]:
 
 def over(root: Root) -> frozenset[str]:
     """The axes of a root that have more than one point."""
-    return frozenset(a.name for a in root.axes if a.extent != 1)
+    return frozenset(a.name for a in root.axes if not same(a.extent, 1))
 
 
 class Check:

@@ -35,6 +35,7 @@ from lumjax.kernel.term import (
     free_names,
     subterms,
 )
+from lumjax.trace.dim import same
 from lumjax.trace.form import ReduceOp, Trait
 
 FOLD = "fold-constants"
@@ -241,7 +242,7 @@ class Session:
         if axis.name not in self._axis_ids:
             self._axis_ids[axis.name] = len(self.axes)
             self.axes.append(axis)
-        elif axis.extent != 0:
+        elif not same(axis.extent, 0):
             self.axes[self._axis_ids[axis.name]] = axis
         return self._axis_ids[axis.name]
 

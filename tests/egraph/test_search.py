@@ -9,12 +9,15 @@ import pytest
 from lumjax.config import config
 from lumjax.egraph.plan import Budget
 from lumjax.egraph.search import budget_of_config, search
+from lumjax.kernel.evaluate import evaluate_group
 from lumjax.kernel.region import Region, cut
 from lumjax.kernel.term import Apply, Reduction, subterms
 from lumjax.ops import arithmetic as ar
 from lumjax.ops import elementwise as ew
 from lumjax.ops import transcendental as tr
 from lumjax.target import Backend, Target
+from lumjax.trace.aval import ShapedArray
+from lumjax.trace.dim import symbol
 from tests.egraph import programs as pr
 
 TARGET = Target(Backend.CPU, "generic", "", 32, 16, 2)
@@ -173,3 +176,32 @@ def test_an_output_twice_and_an_input_as_output():
         return pr.evaluate_plan(search(region, TARGET).plan, values)
 
     pr.assert_close(pr.run_steps(jaxpr, args, run), pr.answer(jaxpr, args))
+
+
+@pytest.mark.parametrize("size", [1, 6])
+@pytest.mark.parametrize(
+    ("f", "shapes"),
+    [
+        (lambda x: pr.softmax(x, 1), [("n", 8)]),
+        (lambda x: pr.softmax(x, 0), [("n", 8)]),
+        (pr.layer_norm, [("n", 9), (9,), (9,)]),
+        (lambda a, b: pr.relu(pr.matmul(a, b)), [("n", 4), (4, 5)]),
+        (pr.matmul, [(3, "n"), ("n", 5)]),
+        (lambda x: pr.la.transpose(tr.exp(x), (1, 0)), [("n", 4)]),
+    ],
+)
+def test_sizes_may_be_symbols(f, shapes, size, tmp_path):
+    n = symbol("n", 1, 64)
+    avals = [ShapedArray(tuple(n if d == "n" else d for d in s), np.dtype("f4")) for s in shapes]
+    region = only(f, *avals)
+    with config.scope(cache=True, cache_dir=str(tmp_path)):
+        plan = search(region, TARGET).plan
+        assert search(region, TARGET).plan == plan
+    actual = pr.Program(
+        "", f, tuple(pr.aval(*(size if d == "n" else d for d in s)) for s in shapes)
+    )
+    args = actual.inputs()
+    buffers = {b.name: a for b, a in zip(plan.inputs, args, strict=True)}
+    for group in plan.groups:
+        buffers.update(evaluate_group(group, buffers, {"n": size}))
+    pr.assert_close([buffers[b.name] for b in plan.outputs], pr.answer(actual.jaxpr(), args))
