@@ -97,9 +97,33 @@ class Indexer:
         assert_never(dim.op)
 
     def terms(self, dim: Dim) -> list[Index]:
-        """The summands of an expression."""
+        """The summands of an expression; products with shifted variables are multiplied out."""
         parts = dim.args if isinstance(dim, Expr) and dim.op is IndexOp.ADD else (dim,)
-        return [self.index(p) for p in parts]
+        result: list[Index] = []
+        for p in parts:
+            if isinstance(p, Expr) and p.op is IndexOp.MUL:
+                result += self._expanded(p.args)
+            else:
+                result.append(self.index(p))
+        return result
+
+    def _expanded(self, args: Sequence[Dim]) -> list[Index]:
+        """A product as a sum: (i + 3)*n becomes i*n + 3*n, whose second part is invariant."""
+        result = [self.index(args[0])]
+        for a in args[1:]:
+            factors = self._apart(self.index(a))
+            if all(r.value is not None for r in result):
+                factors = [self.index(a)]
+            else:
+                result = [piece for r in result for piece in self._apart(r)]
+            result = [self._times(r, factor) for r in result for factor in factors]
+        return result
+
+    def _apart(self, index: Index) -> list[Index]:
+        """An index as its variable part and its constant offset."""
+        if index.value is not None or not index.offset or index.base.lanes > 1:
+            return [index]
+        return [Index(index.base, 0, index.stride), exactly(index.offset)]
 
     def total(self, parts: Sequence[Index]) -> Index:
         """The sum, added up from the outermost scope inwards."""

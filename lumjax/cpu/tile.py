@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from lumjax import dtype as dt
 from lumjax.cpu import analysis, math, real
@@ -50,6 +50,18 @@ def collapsed(stmt: Tile) -> Tile:
     return replace(stmt, k=tuple(loops), lhs=left, rhs=right)
 
 
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One form of the tile: its rows and vectors of columns, and which of them exist."""
+
+    m0: Reg
+    m_end: Reg | None  # None: every row exists
+    rows: Sequence[Index]
+    columns: Sequence[Index]
+    mask: Reg | None  # of the only vector of columns; None: every column exists
+    unroll: int
+
+
 class TileRenderer:
     """Emits one Tile; `body` renders statements."""
 
@@ -65,74 +77,98 @@ class TileRenderer:
         self.sums = [r.sums[n] for n in analysis.accumulated(stmt.body)]
 
     def run(self) -> None:
-        """The tile; one that may reach over an edge has a second, careful form."""
+        """The tile in three forms: whole; some rows missing; some columns missing."""
         r, stmt = self.r, self.stmt
-        rows = dims.less_equal(stmt.m0 + stmt.rows, stmt.m_end)
-        columns = dims.less_equal(stmt.n0 + self.vectors * self.lanes, stmt.n_end)
-        aligned = stmt.cols % self.lanes == 0
-        whole = r.ix.condition(dims.logical_and(rows, columns) if aligned else 0)
-        if number(whole) != 0:
-            self._branch(whole, edge=False)
-        if number(whole) != 1:
-            some = dims.logical_and(dims.less(stmt.m0, stmt.m_end), dims.less(stmt.n0, stmt.n_end))
-            other = r.f.binary("xor", whole, constant("i1", 1))
-            self._branch(r.ix.connect("and", [other, r.ix.condition(some)]), edge=True)
+        rows = r.ix.condition(dims.less_equal(stmt.m0 + stmt.rows, stmt.m_end))
+        across = self.vectors * self.lanes
+        columns = r.ix.condition(dims.less_equal(stmt.n0 + across, stmt.n_end))
+        if stmt.cols % self.lanes:
+            columns = constant("i1", 0)
+        some = r.ix.condition(
+            dims.logical_and(dims.less(stmt.m0, stmt.m_end), dims.less(stmt.n0, stmt.n_end))
+        )
+        absent = self._not(columns)
+        self._branch(r.ix.connect("and", [rows, columns]), self._whole)
+        self._branch(r.ix.connect("and", [some, columns, self._not(rows)]), self._rows)
+        self._branch(r.ix.connect("and", [some, absent]), self._columns)
 
-    def _branch(self, condition: Reg, edge: bool) -> None:
-        before = [reg for s in self.sums for reg in s.regs()]
-        with self.r.f.branch(condition, before) as frame:
+    def _not(self, condition: Reg) -> Reg:
+        known = number(condition)
+        if known is not None:
+            return constant("i1", 1 - known)
+        return self.r.f.binary("xor", condition, constant("i1", 1))
+
+    def _branch(self, condition: Reg, emit: Callable[[], None]) -> None:
+        if number(condition) == 0:
+            return
+        with self.r.f.branch(condition, self._carried()) as frame:
             with self.r.scope(analysis.stored(self.stmt.body)):
-                self._emit(edge)
-            frame.carried = [reg for s in self.sums for reg in s.regs()]
+                emit()
+            frame.carried = self._carried()
         restore(self.sums, frame.results)
 
-    def _emit(self, edge: bool) -> None:
-        r, stmt = self.r, self.stmt
-        m0, n0 = (r.ix.scalar(r.ix.index(d)) for d in (stmt.m0, stmt.n0))
-        m_end, n_end = (r.ix.scalar(r.ix.index(d)) for d in (stmt.m_end, stmt.n_end))
-        rows = [Index(m0, k) for k in range(stmt.rows)]
+    def _carried(self) -> list[Reg]:
+        return [reg for s in self.sums for reg in s.regs()]
+
+    # ---- the three forms
+
+    def _start(self) -> tuple[Reg, Reg]:
+        ix = self.r.ix
+        return ix.scalar(ix.index(self.stmt.m0)), ix.scalar(ix.index(self.stmt.n0))
+
+    def _whole(self) -> None:
+        m0, n0 = self._start()
+        rows = [Index(m0, k) for k in range(self.stmt.rows)]
         columns = [Index(n0, j * self.lanes, 1) for j in range(self.vectors)]
-        masks: list[Reg | None] = [None] * self.vectors
-        if edge:
-            rows = [self._clamped(row, m_end) for row in rows]
-            masks = [self._within(column, n_end, j) for j, column in enumerate(columns)]
-        start = widen(r.f, fill(stmt.dtype, 0), self.lanes)
-        finished = self._contract(
-            0, [[start] * self.vectors for _ in rows], rows, columns, masks, 1 if edge else UNROLL
-        )
-        self._epilogue(finished, m0, m_end if edge else None, columns, masks)
+        self._emit(Piece(m0, None, rows, columns, None, UNROLL))
 
-    def _clamped(self, row: Index, m_end: Reg) -> Index:
-        last = self.r.f.add(m_end, constant("i64", -1))
-        return Index(self.r.f.intrinsic("llvm.smin", self.r.ix.scalar(row), last))
+    def _rows(self) -> None:
+        """The last rows are read twice and stored once."""
+        m0, n0 = self._start()
+        m_end = self.r.ix.scalar(self.r.ix.index(self.stmt.m_end))
+        columns = [Index(n0, j * self.lanes, 1) for j in range(self.vectors)]
+        self._emit(Piece(m0, m_end, self._clamped(m0, m_end), columns, None, 1))
 
-    def _within(self, column: Index, n_end: Reg, j: int) -> Reg | None:
-        """The columns of a vector that exist; the tile's own width counts too."""
-        negative = self.r.f.multiply(column.base, constant("i64", -1))
-        room = self.r.f.add(n_end, negative)
-        room = self.r.f.intrinsic("llvm.smin", room, constant("i64", self.stmt.cols))
-        with self.r.in_lanes(self.lanes):
-            return self.r.ix.compare("sge", Index(room, -1 - j * self.lanes, -1))
+    def _columns(self) -> None:
+        """One vector of columns at a time, under a mask."""
+        f, stmt = self.r.f, self.stmt
+        m0, n0 = self._start()
+        m_end, n_end = (self.r.ix.scalar(self.r.ix.index(d)) for d in (stmt.m_end, stmt.n_end))
+        rows = self._clamped(m0, m_end)
+        room = f.add(n_end, f.multiply(n0, constant("i64", -1)))
+        room = f.intrinsic("llvm.smin", room, constant("i64", stmt.cols))
+        with f.loop(constant("i64", 0), room, self.lanes, self._carried()) as frame:
+            restore(self.sums, frame.carried)
+            left = f.add(room, f.multiply(frame.index, constant("i64", -1)))
+            with self.r.in_lanes(self.lanes):
+                mask = self.r.ix.compare("sge", Index(left, -1, -1))
+            column = Index(f.add(n0, frame.index), 0, 1)
+            self._emit(Piece(m0, m_end, rows, [column], mask, 1))
+            frame.carried = self._carried()
+        restore(self.sums, frame.results)
+
+    def _clamped(self, m0: Reg, m_end: Reg) -> list[Index]:
+        f, last = self.r.f, self.r.f.add(m_end, constant("i64", -1))
+        rows = [self.r.ix.scalar(Index(m0, k)) for k in range(self.stmt.rows)]
+        return [Index(f.intrinsic("llvm.smin", row, last)) for row in rows]
+
+    def _emit(self, piece: Piece) -> None:
+        zero = widen(self.r.f, fill(self.stmt.dtype, 0), self.lanes)
+        totals = [[zero] * len(piece.columns) for _ in piece.rows]
+        self._epilogue(piece, self._contract(0, totals, piece))
 
     # ---- the sum
 
-    def _contract(
-        self,
-        level: int,
-        totals: Rows,
-        rows: Sequence[Index],
-        columns: Sequence[Index],
-        masks: Sequence[Reg | None],
-        unroll: int,
-    ) -> Rows:
+    def _contract(self, level: int, totals: Rows, piece: Piece) -> Rows:
         """The k loops from `level` inwards."""
         r, loops = self.r, self.stmt.k
         if level == len(loops):
-            return self._step(totals, rows, columns, masks)
+            return self._step(totals, piece)
         name, extent = loops[level]
         end = r.ix.scalar(r.ix.index(extent))
         inner = level == len(loops) - 1
-        step = unroll if inner and (isinstance(extent, dims.Expr) or extent >= unroll) else 1
+        long = isinstance(extent, dims.Expr) or extent >= piece.unroll
+        step = piece.unroll if inner and long else 1
         left = dims.remainder(extent, step)
         middle = end
         if isinstance(left, dims.Expr):
@@ -144,36 +180,29 @@ class TileRenderer:
             spans.append((middle, end, 1))
         for begin, stop, by in spans:
             with r.f.loop(begin, stop, by, _flat(totals)) as frame:
-                totals = self._shaped(frame.carried)
+                totals = self._shaped(frame.carried, piece)
                 for u in range(by):
                     r.symbols[name] = Index(frame.index, u)
-                    totals = self._contract(level + 1, totals, rows, columns, masks, unroll)
+                    totals = self._contract(level + 1, totals, piece)
                 frame.carried = _flat(totals)
-            totals = self._shaped(frame.results)
+            totals = self._shaped(frame.results, piece)
         return totals
 
-    def _shaped(self, regs: Sequence[Reg]) -> Rows:
-        size, dtype = parts(self.stmt.dtype), self.stmt.dtype
+    def _shaped(self, regs: Sequence[Reg], piece: Piece) -> Rows:
+        size, width, dtype = parts(self.stmt.dtype), len(piece.columns), self.stmt.dtype
         values = [Lanes(dtype, tuple(regs[k : k + size])) for k in range(0, len(regs), size)]
-        return [values[k : k + self.vectors] for k in range(0, len(values), self.vectors)]
+        return [values[k : k + width] for k in range(0, len(values), width)]
 
-    def _step(
-        self,
-        totals: Rows,
-        rows: Sequence[Index],
-        columns: Sequence[Index],
-        masks: Sequence[Reg | None],
-    ) -> Rows:
+    def _step(self, totals: Rows, piece: Piece) -> Rows:
         """One k: every row's left operand times the vectors of right operands."""
         r, stmt = self.r, self.stmt
         right: list[Lanes] = []
-        with r.in_lanes(self.lanes):
-            for column, mask in zip(columns, masks, strict=True):
+        with r.in_lanes(self.lanes), r.masked(piece.mask):
+            for column in piece.columns:
                 r.symbols[stmt.n] = column
-                with r.masked(mask):
-                    right.append(self._operand(stmt.rhs))
+                right.append(self._operand(stmt.rhs))
         result: Rows = []
-        for row, old in zip(rows, totals, strict=True):
+        for row, old in zip(piece.rows, totals, strict=True):
             r.symbols[stmt.m] = row
             left = self._operand(stmt.lhs)
             result.append([self._fused(left, b, c) for b, c in zip(right, old, strict=True)])
@@ -193,58 +222,37 @@ class TileRenderer:
 
     # ---- the epilogue
 
-    def _epilogue(
-        self,
-        finished: Rows,
-        m0: Reg,
-        m_end: Reg | None,
-        columns: Sequence[Index],
-        masks: Sequence[Reg | None],
-    ) -> None:
-        """The body for every row and vector of columns; `m_end` is given if rows may be missing."""
+    def _epilogue(self, piece: Piece, finished: Rows) -> None:
+        """The body for every row that exists, on each vector of columns."""
         weight = analysis.weigh(self.stmt.body)
-        pieces = self.stmt.rows * self.vectors
-        cost = (weight.operations + 8 * weight.heavy) * pieces
+        cost = (weight.operations + 8 * weight.heavy) * self.stmt.rows * self.vectors
         light = cost <= LIGHT_EPILOGUE and not weight.nested
-        if self.stmt.dtype == dt.bool_ or (light and m_end is None):
-            for k, row in enumerate(finished):
-                self._guarded_row(Index(m0, k), m_end, row, columns, masks)
+        if self.stmt.dtype == dt.bool_ or (light and piece.m_end is None):
+            for k, values in enumerate(finished):
+                self._guarded_row(Index(piece.m0, k), values, piece)
         else:
-            self._rolled(finished, m0, m_end, columns, masks)
+            self._rolled(piece, finished)
 
-    def _guarded_row(
-        self,
-        row: Index,
-        m_end: Reg | None,
-        values: Sequence[Lanes],
-        columns: Sequence[Index],
-        masks: Sequence[Reg | None],
-    ) -> None:
-        if m_end is None:
-            self._row(row, values, columns, masks)
+    def _guarded_row(self, row: Index, values: Sequence[Lanes], piece: Piece) -> None:
+        if piece.m_end is None:
+            self._row(row, values, piece)
             return
         f = self.r.f
-        inside = f.compare("icmp slt", self.r.ix.scalar(row), m_end)
-        with f.branch(inside, [reg for s in self.sums for reg in s.regs()]) as frame:
-            self._row(row, values, columns, masks)
-            frame.carried = [reg for s in self.sums for reg in s.regs()]
+        inside = f.compare("icmp slt", self.r.ix.scalar(row), piece.m_end)
+        with f.branch(inside, self._carried()) as frame:
+            self._row(row, values, piece)
+            frame.carried = self._carried()
         restore(self.sums, frame.results)
 
-    def _row(
-        self,
-        row: Index,
-        values: Sequence[Lanes],
-        columns: Sequence[Index],
-        masks: Sequence[Reg | None],
-    ) -> None:
+    def _row(self, row: Index, values: Sequence[Lanes], piece: Piece) -> None:
         """The body for one row."""
         r, stmt = self.r, self.stmt
         saved = [s.partials for s in self.sums]
         for s in self.sums:
             r.open_sum(s, self.lanes, 1)
-        with r.in_lanes(self.lanes):
-            for value, column, mask in zip(values, columns, masks, strict=True):
-                with r.masked(mask), r.scope(analysis.stored(stmt.body)):
+        with r.in_lanes(self.lanes), r.masked(piece.mask):
+            for value, column in zip(values, piece.columns, strict=True):
+                with r.scope(analysis.stored(stmt.body)):
                     r.symbols[stmt.m], r.symbols[stmt.n] = row, column
                     r.lets[stmt.acc] = value
                     self.body(stmt.body)
@@ -252,17 +260,9 @@ class TileRenderer:
             r.close_sum(s)
             s.partials = old
 
-    def _rolled(
-        self,
-        finished: Rows,
-        m0: Reg,
-        m_end: Reg | None,
-        columns: Sequence[Index],
-        masks: Sequence[Reg | None],
-    ) -> None:
+    def _rolled(self, piece: Piece, finished: Rows) -> None:
         """A loop over rows, with the sums parked on the stack."""
-        f = self.r.f
-        flat = _flat(finished)
+        f, flat = self.r.f, _flat(finished)
         kind = flat[0].type
         align = bits(kind) // 8
         park = f.first(f"alloca [{len(flat) * self.lanes} x {kind}], align 64")
@@ -270,12 +270,11 @@ class TileRenderer:
             at = f.element(kind, park, constant("i64", k * self.lanes))
             f.effect(f"store {reg}, ptr {at}, align {align}")
         count = constant("i64", self.stmt.rows)
-        if m_end is not None:
-            room = f.add(m_end, f.multiply(m0, constant("i64", -1)))
+        if piece.m_end is not None:
+            room = f.add(piece.m_end, f.multiply(piece.m0, constant("i64", -1)))
             count = f.intrinsic("llvm.smin", room, count)
-        per_row = self.vectors * parts(self.stmt.dtype)
-        before = [reg for s in self.sums for reg in s.regs()]
-        with f.loop(constant("i64", 0), count, 1, before) as frame:
+        per_row = len(piece.columns) * parts(self.stmt.dtype)
+        with f.loop(constant("i64", 0), count, 1, self._carried()) as frame:
             restore(self.sums, frame.carried)
             start = f.multiply(frame.index, constant("i64", per_row * self.lanes))
             base = f.element(kind, park, start)
@@ -284,9 +283,9 @@ class TileRenderer:
                 at = f.element(kind, base, constant("i64", k * self.lanes))
                 text = f.here(f"load {flat[0].full}, ptr {at}, align {align}")
                 regs.append(Reg(text, kind, self.lanes))
-            (values,) = self._shaped(regs)
-            self._row(Index(f.add(m0, frame.index)), values, columns, masks)
-            frame.carried = [reg for s in self.sums for reg in s.regs()]
+            (values,) = self._shaped(regs, piece)
+            self._row(Index(f.add(piece.m0, frame.index)), values, piece)
+            frame.carried = self._carried()
         restore(self.sums, frame.results)
 
 
