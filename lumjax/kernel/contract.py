@@ -36,7 +36,7 @@ from lumjax.kernel.ir import (
     Tile,
     Value,
 )
-from lumjax.kernel.prepare import offset
+from lumjax.kernel.prepare import group_axes, offset
 from lumjax.kernel.rewrite import axis_symbol, rebuild, rewrite
 from lumjax.kernel.row import cone
 from lumjax.kernel.share import extent
@@ -51,6 +51,7 @@ FEW_JOBS = 8
 MOST_PARTS = 64
 DEEP = 4096  # a sum this long is split although there are jobs enough: its panels leave the cache
 SHALLOW = 256  # no part is shorter than this: storing it would cost too much
+TINY = 1 << 14  # multiply-adds: less may be summed any way
 WIDE = 256  # rows of the right side shorter than this are read in place
 TILED = (dt.float16, dt.bfloat16, dt.float32, dt.float64)
 
@@ -80,6 +81,12 @@ def tile_shape(dtype: dt.DType, target: Target, columns: int) -> tuple[int, int]
     return rows, vectors * lanes
 
 
+def balanced(rows: int, extent: int) -> int:
+    """At most `rows` rows a tile, such that few are wasted at the end of `extent`."""
+    choices = range(max(1, min(rows, extent) * 2 // 3), min(rows, max(1, extent)) + 1)
+    return min(reversed(choices), key=lambda r: -(-extent // r) * (r + 1))
+
+
 def contraction(
     emitter: Emitter, roots: Sequence[Root], found: Sequence[Reduction]
 ) -> Tiling | None:
@@ -102,9 +109,20 @@ def contraction(
     m, n = max(left, key=lambda a: (extent(emitter, [a]) >= 4, left.index(a))), right[-1]
     rows, cols = tile_shape(term.dtype, emitter.target, extent(emitter, [n]))
     outer = tuple(a for a in order if a is not m and a is not n)
-    rows = max(1, min(rows, extent(emitter, [m])))
+    rows = balanced(rows, extent(emitter, [m]))
     k = tuple(ordered_axes([replace_body(term, sides[0])]))
     return Tiling(tuple(roots), term, sides[0], sides[1], m, n, outer, k, rows, cols)
+
+
+def worth_tiling(emitter: Emitter, term: Reduction) -> bool:
+    """Whether a reduction should be a contraction of its own rather than part of a row program."""
+    sides = operands(term)
+    if sides is None:
+        return False
+    left, right = (free_names(s) - {a.name for a in term.axes} for s in sides)
+    axes = {a.name: a for a in group_axes(emitter.prepared.group)}
+    points = extent(emitter, (axes[n] for n in sorted((left | right) & axes.keys())))
+    return bool(left - right and right - left) and points * extent(emitter, term.axes) >= TINY
 
 
 def replace_body(term: Reduction, body: Term) -> Reduction:

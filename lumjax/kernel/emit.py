@@ -118,10 +118,22 @@ def unit_strides(terms: Iterable[Term], axis: Axis) -> int:
     return sum(dims.same(dims.coefficient(t.coords[0], axis.name) or 0, 1) for t in found)
 
 
+def least_stride(terms: Iterable[Term], axis: Axis) -> int:
+    """A lower bound of the strides with which the terms' loads walk `axis`, added up."""
+    found = {t for term in terms for t in loads(term)}
+    steps = [dims.coefficient(t.coords[0], axis.name) for t in found]
+    return sum(dims.bounds(s)[0] or 0 for s in steps if s is not None)
+
+
 def ordered_axes(terms: Sequence[Reduction]) -> list[Axis]:
-    """The axes that the reductions share, the one that most loads walk with stride 1 innermost."""
+    """The axes that the reductions share; innermost the one that most loads walk with stride 1, or
+    with small strides.
+    """
     axes = sorted(terms[0].axes, key=lambda a: (len(a.name), a.name))
-    inner = max(axes, key=lambda a: unit_strides((t.body for t in terms), a), default=None)
+    bodies = [t.body for t in terms]
+    inner = max(
+        axes, key=lambda a: (unit_strides(bodies, a), -least_stride(bodies, a)), default=None
+    )
     return [a for a in axes if a is not inner] + ([] if inner is None else [inner])
 
 
