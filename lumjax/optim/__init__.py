@@ -14,9 +14,15 @@ from lumjax import numpy as jnp
 from lumjax import tree
 from lumjax.errors import ArgumentTypeError, ArgumentValueError
 from lumjax.lax import rsqrt
+from lumjax.optim.schedules import Schedule
+from lumjax.optim.schedules import constant_schedule as constant_schedule
+from lumjax.optim.schedules import cosine_decay_schedule as cosine_decay_schedule
+from lumjax.optim.schedules import join_schedules as join_schedules
+from lumjax.optim.schedules import linear_schedule as linear_schedule
+from lumjax.optim.schedules import polynomial_schedule as polynomial_schedule
+from lumjax.optim.schedules import warmup_cosine_decay_schedule as warmup_cosine_decay_schedule
 
 Params: TypeAlias = Any  # a pytree of arrays
-Schedule: TypeAlias = Callable[[Any], Any]  # step count -> value
 ScalarOrSchedule: TypeAlias = float | Any | Schedule
 
 
@@ -58,6 +64,28 @@ class ScaleByRmsState(NamedTuple):
     nu: Params
 
 
+class ScaleByRmsWithCountState(NamedTuple):
+    """Step count and the running mean of squared gradients."""
+
+    count: Any
+    nu: Params
+
+
+class ScaleByRStdDevState(NamedTuple):
+    """The running means of gradients and of their squares."""
+
+    mu: Params
+    nu: Params
+
+
+class ScaleByRStdDevWithCountState(NamedTuple):
+    """Step count and the running means of gradients and of their squares."""
+
+    count: Any
+    mu: Params
+    nu: Params
+
+
 class ScaleByScheduleState(NamedTuple):
     """The step count."""
 
@@ -77,6 +105,10 @@ def _stateless(update: Callable[[Any, Params], Any]) -> GradientTransformation:
 
 def _zeros_like(params: Params, dtype: Any = None) -> Params:
     return tree.map(lambda p: jnp.zeros_like(p, dtype=dtype), params)
+
+
+def _cast(moments: Params, dtype: Any) -> Params:
+    return moments if dtype is None else tree.map(lambda m: m.astype(dtype), moments)
 
 
 def _next_count(count: Any) -> Any:
@@ -197,7 +229,7 @@ def trace(
 
         new = tree.map(add, updates, state.trace)
         out = tree.map(add, updates, new) if nesterov else new
-        return out, TraceState(new)
+        return out, TraceState(_cast(new, accumulator_dtype))
 
     return GradientTransformation(init, update)
 
@@ -233,9 +265,7 @@ def scale_by_adam(
             mu_hat = _unbias(mu, b1, count)
         nu_hat = _unbias(nu, b2, count)
         out = tree.map(lambda m, v: m / (jnp.sqrt(v + eps_root) + eps), mu_hat, nu_hat)
-        if mu_dtype is not None:
-            mu = tree.map(lambda m: m.astype(mu_dtype), mu)
-        return out, ScaleByAdamState(count, mu, nu)
+        return out, ScaleByAdamState(count, _cast(mu, mu_dtype), nu)
 
     return GradientTransformation(init, update)
 
@@ -254,28 +284,81 @@ def scale_by_lion(
         del params
         out = tree.map(lambda g, m: jnp.sign((1.0 - b1) * g + b1 * m), updates, state.mu)
         mu = _moment(updates, state.mu, b2, 1)
-        if mu_dtype is not None:
-            mu = tree.map(lambda m: m.astype(mu_dtype), mu)
-        return out, ScaleByLionState(_next_count(state.count), mu)
+        return out, ScaleByLionState(_next_count(state.count), _cast(mu, mu_dtype))
 
     return GradientTransformation(init, update)
 
 
+def _divided(updates: Any, squares: Any, eps: float, eps_in_sqrt: bool) -> Any:
+    """Updates divided by the root of `squares`."""
+    if eps_in_sqrt:
+        return tree.map(lambda g, n: rsqrt(n + eps) * g, updates, squares)
+    return tree.map(lambda g, n: (1 / (jnp.sqrt(n) + eps)) * g, updates, squares)
+
+
 def scale_by_rms(
-    decay: float = 0.9, eps: float = 1e-8, initial_scale: float = 0.0
+    decay: float = 0.9,
+    eps: float = 1e-8,
+    initial_scale: float = 0.0,
+    eps_in_sqrt: bool = True,
+    bias_correction: bool = False,
 ) -> GradientTransformation:
-    """Divide by the root of a running mean of squares (Tieleman and Hinton 2012)."""
+    """Divide by the root of a running mean of squares (Tieleman and Hinton 2012).
 
-    def init(params: Params) -> ScaleByRmsState:
-        return ScaleByRmsState(tree.map(lambda p: jnp.full_like(p, initial_scale), params))
+    `eps` is added under the root, or after it with `eps_in_sqrt=False`; `bias_correction` undoes
+    the pull of the initial value.
+    """
 
-    def update(
-        updates: Any, state: ScaleByRmsState, params: Params = None
-    ) -> tuple[Any, ScaleByRmsState]:
+    def init(params: Params) -> Any:
+        nu = tree.map(lambda p: jnp.full_like(p, initial_scale), params)
+        if bias_correction:
+            return ScaleByRmsWithCountState(jnp.zeros((), jnp.int32), nu)
+        return ScaleByRmsState(nu)
+
+    def update(updates: Any, state: Any, params: Params = None) -> tuple[Any, Any]:
         del params
         nu = _moment(updates, state.nu, decay, 2)
-        out = tree.map(lambda g, n: g * rsqrt(n + eps), updates, nu)
-        return out, ScaleByRmsState(nu)
+        if not bias_correction:
+            return _divided(updates, nu, eps, eps_in_sqrt), ScaleByRmsState(nu)
+        count = _next_count(state.count)
+        out = _divided(updates, _unbias(nu, decay, count), eps, eps_in_sqrt)
+        return out, ScaleByRmsWithCountState(count, nu)
+
+    return GradientTransformation(init, update)
+
+
+def scale_by_stddev(
+    decay: float = 0.9,
+    eps: float = 1e-8,
+    initial_scale: float = 0.0,
+    eps_in_sqrt: bool = True,
+    bias_correction: bool = False,
+) -> GradientTransformation:
+    """Divide by a running standard deviation: like `scale_by_rms`, about the running mean (Graves
+    2013).
+    """
+
+    def init(params: Params) -> Any:
+        mu = _zeros_like(params)
+        nu = tree.map(lambda p: jnp.full_like(p, initial_scale), params)
+        if bias_correction:
+            return ScaleByRStdDevWithCountState(jnp.zeros((), jnp.int32), mu, nu)
+        return ScaleByRStdDevState(mu, nu)
+
+    def spread(mu: Params, nu: Params) -> Params:
+        return tree.map(lambda m, n: n - m * m, mu, nu)
+
+    def update(updates: Any, state: Any, params: Params = None) -> tuple[Any, Any]:
+        del params
+        mu = _moment(updates, state.mu, decay, 1)
+        nu = _moment(updates, state.nu, decay, 2)
+        if not bias_correction:
+            out = _divided(updates, spread(mu, nu), eps, eps_in_sqrt)
+            return out, ScaleByRStdDevState(mu, nu)
+        count = _next_count(state.count)
+        centred = spread(_unbias(mu, decay, count), _unbias(nu, decay, count))
+        out = _divided(updates, centred, eps, eps_in_sqrt)
+        return out, ScaleByRStdDevWithCountState(count, mu, nu)
 
     return GradientTransformation(init, update)
 
@@ -409,107 +492,18 @@ def rmsprop(
     decay: float = 0.9,
     eps: float = 1e-8,
     initial_scale: float = 0.0,
+    eps_in_sqrt: bool = True,
+    centered: bool = False,
     momentum: float | None = None,
     nesterov: bool = False,
+    bias_correction: bool = False,
 ) -> GradientTransformation:
-    """RMSProp (Tieleman and Hinton 2012), with momentum where given."""
-    last = identity() if momentum is None else trace(momentum, nesterov)
-    return chain(
-        scale_by_rms(decay, eps, initial_scale), scale_by_learning_rate(learning_rate), last
-    )
-
-
-# ---- schedules
-
-
-def constant_schedule(value: float) -> Schedule:
-    """The same value at every step."""
-    return lambda count: value
-
-
-def polynomial_schedule(
-    init_value: float,
-    end_value: float,
-    power: float,
-    transition_steps: int,
-    transition_begin: int = 0,
-) -> Schedule:
-    """From init to end over `transition_steps`, as (1 - progress)**power."""
-    if transition_steps <= 0:
-        return constant_schedule(init_value)
-    begin = max(transition_begin, 0)
-
-    def schedule(count: Any) -> Any:
-        progress = jnp.clip(count - begin, 0, transition_steps) / transition_steps
-        return (init_value - end_value) * (1 - progress) ** power + end_value
-
-    return schedule
-
-
-def linear_schedule(
-    init_value: float, end_value: float, transition_steps: int, transition_begin: int = 0
-) -> Schedule:
-    """A straight line from init to end over `transition_steps`.
-
-    >>> float(linear_schedule(1.0, 0.0, 10)(5))
-    0.5
+    """RMSProp (Tieleman and Hinton 2012), with momentum where given; `centered` divides by the
+    standard deviation rather than the root mean square (Graves 2013).
     """
-    return polynomial_schedule(init_value, end_value, 1, transition_steps, transition_begin)
-
-
-def cosine_decay_schedule(
-    init_value: float, decay_steps: int, alpha: float = 0.0, exponent: float = 1.0
-) -> Schedule:
-    """Half a cosine from init to alpha * init (Loshchilov and Hutter 2017)."""
-    if decay_steps <= 0:
-        raise ArgumentValueError(
-            operation="optim.cosine_decay_schedule",
-            required="decay_steps > 0",
-            got=str(decay_steps),
-            fix="give the number of steps over which to decay",
-        )
-
-    def schedule(count: Any) -> Any:
-        progress = jnp.minimum(count, decay_steps) / decay_steps
-        cosine = 0.5 * (1 + jnp.cos(jnp.pi * progress))
-        return init_value * ((1 - alpha) * cosine**exponent + alpha)
-
-    return schedule
-
-
-def join_schedules(schedules: Sequence[Schedule], boundaries: Sequence[int]) -> Schedule:
-    """One schedule after another; each restarts its count at its boundary."""
-    if len(boundaries) != len(schedules) - 1:
-        raise ArgumentValueError(
-            operation="optim.join_schedules",
-            required=f"{len(schedules) - 1} boundaries for {len(schedules)} schedules",
-            got=str(len(boundaries)),
-            fix="give one boundary between each two schedules",
-        )
-
-    def schedule(count: Any) -> Any:
-        out = schedules[0](count)
-        for boundary, following in zip(boundaries, schedules[1:], strict=True):
-            out = jnp.where(count < boundary, out, following(count - boundary))
-        return out
-
-    return schedule
-
-
-def warmup_cosine_decay_schedule(
-    init_value: float,
-    peak_value: float,
-    warmup_steps: int,
-    decay_steps: int,
-    end_value: float = 0.0,
-    exponent: float = 1.0,
-) -> Schedule:
-    """A linear warm-up to the peak, then a cosine to the end; `decay_steps` counts both."""
-    alpha = 0.0 if peak_value == 0.0 else end_value / peak_value
-    return join_schedules(
-        [
-            linear_schedule(init_value, peak_value, warmup_steps),
-            cosine_decay_schedule(peak_value, decay_steps - warmup_steps, alpha, exponent),
-        ],
-        [warmup_steps],
+    rescale = scale_by_stddev if centered else scale_by_rms
+    return chain(
+        rescale(decay, eps, initial_scale, eps_in_sqrt, bias_correction),
+        scale_by_learning_rate(learning_rate),
+        identity() if momentum is None else trace(momentum, nesterov),
     )
