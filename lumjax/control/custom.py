@@ -20,6 +20,7 @@ from lumjax.control.custom_rules import (
     guarded,
 )
 from lumjax.control.staging import (
+    Flags,
     flatten_values,
     name_of,
     require_callable,
@@ -42,6 +43,34 @@ from lumjax.trace.core import EvalTrace, Trace, Value, active_traces, aval_of, c
 from lumjax.trace.stage import StageTrace
 
 R = TypeVar("R")
+
+
+class SymbolicZero:
+    """A tangent or cotangent that is known to be zero; rules defined with symbolic_zeros see it."""
+
+    def __init__(self, aval: ShapedArray) -> None:
+        self.aval = aval
+        self.shape = aval.shape
+        self.dtype = aval.dtype
+        self.ndim = aval.ndim
+        self.size = aval.size
+
+    def __repr__(self) -> str:
+        return f"SymbolicZero({self.aval})"
+
+    def instantiate(self) -> Value:
+        """The zeros as an array."""
+        return zeros(self.aval)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CustomVJPPrimal:
+    """An argument of a forward rule defined with symbolic_zeros: its value, and whether it is
+    differentiated.
+    """
+
+    value: Any
+    perturbed: bool
 
 
 class _Custom(ABC, Generic[R]):
@@ -212,13 +241,14 @@ class custom_jvp(_Custom[R]):  # noqa: N801
     ) -> None:
         super().__init__(fun, nondiff_argnums, nondiff_argnames)
         self.jvp: Callable[..., Any] | None = None
+        self.symbolic_zeros = False
 
-    def defjvp(self, jvp: Callable[..., Any]) -> Callable[..., Any]:
-        """Set the rule `jvp(*nondiff_args, primals, tangents) -> (output, output tangent)`;
-        returns it.
+    def defjvp(self, jvp: Callable[..., Any], symbolic_zeros: bool = False) -> Callable[..., Any]:
+        """Set the rule `jvp(*nondiff_args, primals, tangents) -> (output, output tangent)`; returns
+        it. With `symbolic_zeros` tangents that are known to be zero are `SymbolicZero`s.
         """
         require_callable("defjvp", jvp)
-        self.jvp = jvp
+        self.jvp, self.symbolic_zeros = jvp, symbolic_zeros
         return jvp
 
     def defjvps(self, *jvps: Callable[..., Any] | None) -> None:
@@ -244,7 +274,7 @@ class custom_jvp(_Custom[R]):  # noqa: N801
                 return out, tree.map(lambda x: zeros(aval_of(x).tangent()), out)
             return out, functools.reduce(lambda a, b: tree.map(add, a, b), parts)
 
-        self.jvp = jvp
+        self.jvp, self.symbolic_zeros = jvp, False
 
     def _defined(self) -> bool:
         return self.jvp is not None
@@ -252,7 +282,14 @@ class custom_jvp(_Custom[R]):  # noqa: N801
     def _bind(self, fixed: dict[int, Any], flat: list[Value], in_tree: tree.PyTreeDef) -> R:
         assert self.jvp is not None, "checked by __call__"
         body = self._body(fixed, flat, in_tree)
-        rule = _UserForward(self.fun, self.jvp, tuple(fixed.values()), in_tree, body.out_trees)
+        rule = _UserForward(
+            self.fun,
+            self.jvp,
+            self.symbolic_zeros,
+            tuple(fixed.values()),
+            in_tree,
+            body.out_trees,
+        )
         outs = bind_forward(body, flat, rule)
         return tree.unflatten(body.out_trees[0], outs)
 
@@ -270,6 +307,7 @@ class _UserForward(ForwardRule):
 
     fun: Callable[..., Any]
     jvp: Callable[..., Any]
+    symbolic_zeros: bool
     fixed: tuple[Any, ...]
     in_tree: tree.PyTreeDef
     out_trees: list[tree.PyTreeDef]
@@ -277,8 +315,9 @@ class _UserForward(ForwardRule):
     def __call__(
         self, primals: Sequence[Value], tangents: Sequence[Value | None]
     ) -> tuple[Sequence[Value], Sequence[Value | None]]:
+        zero = SymbolicZero if self.symbolic_zeros else zeros
         full = [
-            zeros(aval_of(p).tangent()) if t is None else t
+            zero(aval_of(p).tangent()) if t is None else t
             for p, t in zip(primals, tangents, strict=True)
         ]
         pair = guarded(
@@ -289,7 +328,7 @@ class _UserForward(ForwardRule):
         )
         out, tangent = _pair("the custom_jvp rule", self.jvp, pair)
         outs, out_tree = flatten_values(out)
-        found, tangent_tree = flatten_values(tangent)
+        found, tangent_tree = tree.flatten(tangent)
         expected = self.out_trees[0] if self.out_trees else out_tree
         for word, what in (("output", out_tree), ("output tangent", tangent_tree)):
             if what != expected:
@@ -304,10 +343,11 @@ class _UserForward(ForwardRule):
             self._checked(aval_of(o).tangent(), t) for o, t in zip(outs, found, strict=True)
         ]
 
-    def _checked(self, expected: ShapedArray, tangent: Value) -> Value | None:
-        found = aval_of(tangent)
-        if expected.dtype == dt.float0:
+    def _checked(self, expected: ShapedArray, tangent: Any) -> Value | None:
+        if expected.dtype == dt.float0 or isinstance(tangent, SymbolicZero):
             return None
+        tangent = asvalue(tangent)
+        found = aval_of(tangent)
         if not same_type(expected, found):
             raise GradientError(
                 operation=f"the custom_jvp rule {name_of(self.jvp)}",
@@ -349,12 +389,24 @@ class custom_vjp(_Custom[R]):  # noqa: N801
         super().__init__(fun, nondiff_argnums, nondiff_argnames)
         self.fwd: Callable[..., Any] | None = None
         self.bwd: Callable[..., Any] | None = None
+        self.symbolic_zeros = False
 
-    def defvjp(self, fwd: Callable[..., Any], bwd: Callable[..., Any]) -> None:
-        """Set the rules; see the class."""
+    def defvjp(
+        self,
+        fwd: Callable[..., Any],
+        bwd: Callable[..., Any],
+        symbolic_zeros: bool = False,
+        optimize_remat: bool = False,
+    ) -> None:
+        """Set the rules; see the class.
+
+        With `symbolic_zeros` fwd gets `CustomVJPPrimal`s, which tell what is differentiated, and
+        bwd gets `SymbolicZero`s for cotangents known to be zero. `optimize_remat` is accepted for
+        JAX's sake; the compiler needs no such hint.
+        """
         require_callable("defvjp's fwd", fwd)
         require_callable("defvjp's bwd", bwd)
-        self.fwd, self.bwd = fwd, bwd
+        self.fwd, self.bwd, self.symbolic_zeros = fwd, bwd, symbolic_zeros
 
     def _defined(self) -> bool:
         return self.fwd is not None
@@ -363,7 +415,9 @@ class custom_vjp(_Custom[R]):  # noqa: N801
         assert self.fwd is not None, "checked by __call__"
         assert self.bwd is not None, "defvjp sets both"
         body = self._body(fixed, flat, in_tree)
-        rules = _UserReverse(self.fun, self.fwd, self.bwd, fixed, in_tree, body.out_trees)
+        rules = _UserReverse(
+            self.fun, self.fwd, self.bwd, self.symbolic_zeros, fixed, in_tree, body.out_trees
+        )
         outs = bind_reverse(body, flat, rules)
         return tree.unflatten(body.out_trees[0], outs)
 
@@ -377,12 +431,18 @@ class _UserReverse(ReverseRules):
     fun: Callable[..., Any]
     fwd: Callable[..., Any]
     bwd: Callable[..., Any]
+    symbolic_zeros: bool
     fixed: dict[int, Any]
     in_tree: tree.PyTreeDef
     out_trees: list[tree.PyTreeDef]
 
-    def forward(self, primals: Sequence[Value]) -> tuple[list[Value], list[Value], Any]:
-        args = tree.unflatten(self.in_tree, primals)
+    def forward(
+        self, primals: Sequence[Value], given: Flags
+    ) -> tuple[list[Value], list[Value], Any]:
+        leaves: Sequence[Any] = primals
+        if self.symbolic_zeros:
+            leaves = [CustomVJPPrimal(p, g) for p, g in zip(primals, given, strict=True)]
+        args = tree.unflatten(self.in_tree, leaves)
         pair = guarded(self.fwd, *with_fixed(self.fixed, args))
         out, residual = _pair("the custom_vjp forward rule", self.fwd, pair)
         outs, out_tree = flatten_values(out)
@@ -395,12 +455,18 @@ class _UserReverse(ReverseRules):
                 fix="return (the function's output, residuals)",
             )
         self.out_trees.append(out_tree)
-        return outs, residuals, (residual_tree, out_tree, [aval_of(p) for p in primals])
+        in_avals, out_avals = [aval_of(p) for p in primals], [aval_of(o) for o in outs]
+        return outs, residuals, (residual_tree, out_tree, in_avals, out_avals)
 
     def backward(
-        self, context: Any, residuals: Sequence[Value], cts: Sequence[Value]
+        self, context: Any, residuals: Sequence[Value], cts: Sequence[Value | None]
     ) -> Sequence[Value | None]:
-        residual_tree, out_tree, avals = context
+        residual_tree, out_tree, avals, out_avals = context
+        zero = SymbolicZero if self.symbolic_zeros else zeros
+        cts = [
+            zero(a.tangent().strip_weak()) if ct is None else ct
+            for ct, a in zip(cts, out_avals, strict=True)
+        ]
         found = guarded(
             self.bwd,
             *self.fixed.values(),
@@ -422,7 +488,7 @@ class _UserReverse(ReverseRules):
 
     def _checked(self, aval: ShapedArray, ct: Any) -> Value | None:
         expected = aval.tangent()
-        if ct is None or expected.dtype == dt.float0:
+        if ct is None or expected.dtype == dt.float0 or isinstance(ct, SymbolicZero):
             return None
         value = asvalue(ct)
         if not same_type(aval_of(value), expected):

@@ -20,7 +20,6 @@ from lumjax.control.staging import (
     as_arrays,
     batch_of,
     check_operands,
-    merge,
     run,
     select_where,
     spread,
@@ -94,12 +93,14 @@ class ReverseRules(ABC):
     """
 
     @abstractmethod
-    def forward(self, primals: Sequence[Value]) -> tuple[list[Value], list[Value], Any]:
-        """The outputs, the residuals and the context."""
+    def forward(
+        self, primals: Sequence[Value], given: Flags
+    ) -> tuple[list[Value], list[Value], Any]:
+        """The outputs, the residuals and the context. `given`: which primals have a tangent."""
 
     @abstractmethod
     def backward(
-        self, context: Any, residuals: Sequence[Value], cts: Sequence[Value]
+        self, context: Any, residuals: Sequence[Value], cts: Sequence[Value | None]
     ) -> Sequence[Value | None]:
         """The cotangents of the arguments; None is zero."""
 
@@ -277,9 +278,8 @@ def _reverse_jvp(
     **params: Any,
 ) -> tuple[Sequence[Value], Sequence[Value | None]]:
     _check_consts(tangents, consts, "custom_vjp")
-    args = primals[consts:]
-    outs, residuals, context = rules.forward(args)
     given = tuple(t is not None for t in tangents[consts:])
+    outs, residuals, context = rules.forward(primals[consts:], given)
     tangent_avals = [aval_of(o).tangent().strip_weak() for o in outs]
     moving = [a.dtype != dt.float0 for a in tangent_avals]
     found = custom_linear_p.bind(
@@ -319,11 +319,13 @@ class _BatchedReverse(ReverseRules):
     axis: MappedAxis
     mapped: Flags
 
-    def forward(self, primals: Sequence[Value]) -> tuple[list[Value], list[Value], Any]:
+    def forward(
+        self, primals: Sequence[Value], given: Flags
+    ) -> tuple[list[Value], list[Value], Any]:
         seen: list[tuple[int, Any]] = []
 
         def flat(*args: Value) -> list[Value]:
-            outs, residuals, context = self.rules.forward(args)
+            outs, residuals, context = self.rules.forward(args, given)
             seen.append((len(outs), context))
             return [*outs, *residuals]
 
@@ -333,18 +335,20 @@ class _BatchedReverse(ReverseRules):
         return _leading(pairs[:count], self.axis), residuals, (context, dims)
 
     def backward(
-        self, context: Any, residuals: Sequence[Value], cts: Sequence[Value]
+        self, context: Any, residuals: Sequence[Value], cts: Sequence[Value | None]
     ) -> Sequence[Value | None]:
         inner, dims = context
         count = len(residuals)
+        present = [ct is not None for ct in cts]
         nonzero: list[bool] = []
 
         def flat(*args: Value) -> list[Value]:
-            found = self.rules.backward(inner, args[:count], args[count:])
+            found = self.rules.backward(inner, args[:count], spread(present, args[count:]))
             nonzero.extend(f is not None for f in found)
             return [f for f in found if f is not None]
 
-        pairs = batch(flat, self.axis, [*residuals, *cts], [*dims, *[0] * len(cts)])
+        given = [ct for ct in cts if ct is not None]
+        pairs = batch(flat, self.axis, [*residuals, *given], [*dims, *[0] * len(given)])
         found = [
             self._settled(*pair, mapped)
             for pair, mapped in zip(pairs, select_where(nonzero, self.mapped), strict=True)
@@ -390,9 +394,8 @@ def _linear_transpose(
     residuals: int,
 ) -> Sequence[Value | None]:
     assert not any(isinstance(x, Linear) for x in inputs[:residuals]), "residuals are known"
-    all_cts = merge(moving, cts, (None,) * len(avals))
-    full = [zeros(a) if ct is None else ct for ct, a in zip(all_cts, avals, strict=True)]
-    found = select_where(given, rules.backward(context, inputs[:residuals], full))
+    all_cts = spread(moving, cts)
+    found = select_where(given, rules.backward(context, inputs[:residuals], all_cts))
     linear = [isinstance(x, Linear) for x in inputs[residuals:]]
     return [
         *[None] * residuals,

@@ -7,7 +7,8 @@ import pytest
 
 import lumjax.ops as ops
 from lumjax import dtype as dt
-from lumjax.control.custom import custom_jvp, custom_vjp
+from lumjax.control.closure import closure_convert, custom_gradient
+from lumjax.control.custom import SymbolicZero, custom_jvp, custom_vjp
 from lumjax.control.custom_rules import custom_jvp_p, custom_linear_p, custom_vjp_p
 from lumjax.control.scan import scan
 from lumjax.control.staging import batch_of, jvp_of, split_of
@@ -27,7 +28,8 @@ from lumjax.trace.stage import stage
 from tests.control.worlds import close, grad, jit, jvp, total, vmap
 
 X = np.array([0.3, -0.7, 1.2], np.float32)
-TWO = np.float32(2.0)
+F32 = np.float32
+TWO = F32(2.0)
 WRAPPERS = [lambda f: f, jit, lambda f: jit(jit(f))]
 
 
@@ -501,6 +503,96 @@ def test_a_batched_linear_part_is_transposed_lane_by_lane():
         found = [c.value for c in backward(lanes.jaxpr, inputs, [Cotangent(ops.asvalue(X))])[2:]]
         expected = [2 * 2 * X * X, X * X]
         close(found, [e if m else e.sum() for e, m in zip(expected, mapped, strict=True)], 1e-6)
+
+
+# ---- symbolic zeros
+
+
+def test_a_jvp_rule_with_symbolic_zeros():
+    seen = []
+    f = custom_jvp(lambda x, y: (x * y, y))
+
+    def rule(p, t):
+        seen.append([isinstance(s, SymbolicZero) for s in t])
+        tangent = t[0] * p[1] * 10.0 if isinstance(t[1], SymbolicZero) else t[1] * p[0]
+        return f(*p), (tangent, SymbolicZero(aval_of(p[1])))
+
+    f.defjvp(rule, symbolic_zeros=True)
+    for wrap in (lambda f: f, jit):
+        assert float(grad(wrap(lambda x: f(x, 3.0)[0]))(2.0)) == 30.0
+        close(vmap(grad(wrap(lambda y: sum(f(2.0, y)))))(X), np.full(3, 2.0, np.float32))
+    assert seen[0] == [False, True]
+    assert seen[-1] == [True, False]
+    zero = SymbolicZero(ShapedArray((2,), np.dtype(np.float32)))
+    assert (zero.shape, zero.ndim, zero.size, zero.dtype) == ((2,), 1, 2, np.float32)
+    assert repr(zero) == "SymbolicZero(f32[2])"
+    close(zero.instantiate(), np.zeros(2, np.float32))
+
+
+def test_vjp_rules_with_symbolic_zeros():
+    seen = []
+    f = custom_vjp(lambda x, y: (x * y, x + y))
+
+    def fwd(x, y):
+        seen.append((x.perturbed, y.perturbed))
+        return (x.value * y.value, x.value + y.value), (x.value, y.value)
+
+    def bwd(res, cts):
+        seen.append(tuple(isinstance(ct, SymbolicZero) for ct in cts))
+        return cts[0] * res[1] * 10.0, SymbolicZero(aval_of(res[1]))
+
+    f.defvjp(fwd, bwd, symbolic_zeros=True)
+    for wrap in (lambda f: f, jit, vmap):
+        seen.clear()
+        found = grad(lambda x, y, w=wrap: total(w(f)(x, y)[0]), argnums=(0, 1))(X, 2 * X)
+        close(found, (20 * X, 0 * X), 1e-6)
+        assert seen == [(True, True), (False, True)]
+        seen.clear()
+        close(grad(lambda x, w=wrap: total(w(f)(x, 2 * X)[0]))(X), 20 * X, 1e-6)
+        assert seen[0] == (True, False)
+
+
+# ---- functions that return their rule, and closures
+
+
+def test_custom_gradient():
+    f = custom_gradient(lambda x: (x * x, lambda ct: ct * x * 10.0))
+    g = custom_gradient(lambda x, y: ({"a": x * y}, lambda ct: (ct["a"] * y, ct["a"] * x * 2.0)))
+    table = ops.asvalue(X)
+    h = custom_gradient(lambda x: (x * 2.0, lambda ct: ct * table))
+    for wrap in (lambda f: f, jit, lambda f: jit(jit(f))):
+        assert float(wrap(f)(3.0)) == 9.0
+        close(vmap(grad(wrap(f)))(X), 10 * X, 1e-6)
+        close(jit(vmap(grad(wrap(f))))(X), 10 * X, 1e-6)
+        close(grad(wrap(lambda x, y: g(x, y)["a"]), argnums=(0, 1))(2.0, 3.0), (F32(3), F32(4)))
+        close(grad(lambda x, w=wrap: total(w(h)(x)))(X), X, 1e-6)
+    close(grad(lambda y: total(vmap(lambda x: g(x, y)["a"])(X)))(TWO), F32(2 * X.sum()), 1e-6)
+    close(scan(lambda c, _: (grad(f)(c), None), F32(1.0), None, length=2)[0], F32(100.0))
+    with pytest.raises(ArgumentTypeError, match="output, rule"):
+        custom_gradient(lambda x: x)(1.0)
+    with pytest.raises(ArgumentTypeError, match="function"):
+        custom_gradient(3)
+
+
+def test_closure_convert():
+    def outer(y):
+        f = lambda x, n: {"out": x * y * n * ops.asvalue(np.array([1, 2, 3]))}
+        converted, values = closure_convert(f, X, 2)
+        assert len(values) == 1
+        rule = custom_vjp(converted, nondiff_argnums=1)
+        rule.defvjp(
+            lambda x, n, v: (converted(x, n, v), (x, v)),
+            lambda n, res, ct: (ct["out"] * res[1] * n, total(ct["out"] * res[0]) * n),
+        )
+        return total(rule(X, 2, *values)["out"])
+
+    close(grad(outer)(TWO), F32(2 * X.sum()), 1e-6)
+    converted, values = closure_convert(lambda x: x * 2.0, 1.0)
+    assert values == []
+    with pytest.raises(ArgumentTypeError, match="structure"):
+        converted(1.0, 2.0)
+    with pytest.raises(ArgumentTypeError, match="function"):
+        closure_convert(3)
 
 
 def test_the_records():
