@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
-from lumjax.kernel.contract import contraction, emit_contract
+from lumjax.kernel.contract import contraction, emit_contract, worth_tiling
 from lumjax.kernel.emit import Emitter, Reject
 from lumjax.kernel.ir import Kernel
 from lumjax.kernel.map import emit_map
@@ -28,7 +28,7 @@ from lumjax.kernel.prepare import prepare
 from lumjax.kernel.row import emit_rows, grid_axes, reductions, unfit
 from lumjax.kernel.scalar import emit_scalar, lower_scalar
 from lumjax.kernel.split import emit_split, split_axis
-from lumjax.kernel.term import Group, Root, loads
+from lumjax.kernel.term import Group, Reduction, Root, loads
 from lumjax.target import Target
 
 __all__ = ["Reject", "lower", "lower_scalar"]
@@ -62,15 +62,23 @@ def choose(emitter: Emitter, roots: Sequence[Root]) -> Program | Reject:
     tiles = contraction(emitter, roots, found)
     if tiles is not None:
         return lambda: emit_contract(emitter, tiles)
+    tiled = [t for t in found if worth_tiling(emitter, t) and not _alone(roots, t)]
+    if tiled:
+        return Reject(tiled[0], "it is a contraction, which is tiled by itself")
     split = split_axis(emitter, roots, found)
     if split is not None:
         return lambda: emit_split(emitter, roots, split)
     refused = unfit(emitter, roots, found)
     if refused is None:
         return lambda: emit_rows(emitter, roots)
-    if len(roots) == 1 and found == [roots[0].term]:
+    if _alone(roots, found[-1]):
         return lambda: emit_scalar(emitter, roots[0])
     return refused
+
+
+def _alone(roots: Sequence[Root], term: Reduction) -> bool:
+    """Whether the roots are nothing but one reduction of terms without any."""
+    return len(roots) == 1 and roots[0].term is term and reductions([term]) == [term]
 
 
 def divisions(roots: Sequence[Root]) -> Iterable[list[list[Root]]]:

@@ -6,8 +6,8 @@ import pytest
 
 from lumjax import dtype as dt
 from lumjax.kernel import ir
-from lumjax.kernel.lower import lower
-from lumjax.kernel.term import Load
+from lumjax.kernel.lower import Reject, lower
+from lumjax.kernel.term import Load, Reduction
 from lumjax.trace import dim as dims
 from tests.kernel.build import (
     SUM,
@@ -23,6 +23,7 @@ from tests.kernel.build import (
     root,
     sym,
 )
+from tests.kernel.test_row import softmax_terms
 
 
 def tiles(kernel):
@@ -185,3 +186,27 @@ def test_many_blocks(monkeypatch):
     kernel = check(g)
     for chunk in (1, 2, 9):
         check(g, kernel=kernel, chunks=chunk)
+
+
+def test_two_contractions_are_not_one_kernel():
+    m, n, k, j = axis("m", 32), axis("n", 32), axis("k", 32), axis("j", 32)
+    other = reduce(SUM, j, op("mul", load("a", m, j), load("b", j, n)))
+    refused = lower(group(root("o", (m, n), op("add", matmul("NN", m, n, k), other))), TARGET)
+    assert isinstance(refused, Reject)
+    assert isinstance(refused.term, Reduction)
+
+
+def test_a_pointwise_root_beside_a_contraction_is_a_phase_of_its_own():
+    m, n, k = axis("m", 32), axis("n", 32), axis("k", 33)
+    b = load("b", m, n)
+    total = op("add", matmul("NN", m, n, k), b)
+    kernel = lower(group(root("o", (m, n), total), root("p", (m, n), op("tanh", b))), TARGET)
+    assert len(tiles(kernel)) == 1
+    assert len(kernel.phases) == 2
+
+
+def test_a_softmax_over_a_product_asks_for_the_product():
+    m, n, k = axis("m", 32), axis("n", 32), axis("k", 33)
+    product = matmul("NN", m, n, k)
+    refused = lower(group(root("o", (m, n), softmax_terms(m, n, product))), TARGET)
+    assert refused == Reject(product, refused.why)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -153,6 +154,41 @@ def test_random_groups_in_small(seed):
     max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
 )
 def test_random_groups_natively(seed):
+    g = Author(seed).group()
+    for step, kernel in plan(g):
+        verdict = check_kernel(kernel, step, native(kernel), seed=seed % 1000)
+        assert verdict.ok, verdict
+
+
+@pytest.fixture(scope="module")
+def small_jobs():
+    """Every threshold so low that tiny arrays are split, blocked, staged and kept."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in ("share", "split", "row"):
+            patch.setattr(f"lumjax.kernel.{module}.WORK_PER_JOB", 40)
+        for name, value in {
+            "row.LONGEST_ROW": 80,
+            "row.KEEP_WORK": 4,
+            "split.COLUMNS": 3,
+            "map.BLOCK": 3,
+            "contract.TILE_WORK": 60,
+            "contract.SHALLOW": 2,
+            "contract.DEEP": 8,
+            "contract.WIDE": 4,
+            "contract.TINY": 30,
+        }.items():
+            patch.setattr(f"lumjax.kernel.{name}", value)
+        yield
+
+
+@given(seed=st.integers(0, 2**32))
+@settings(
+    max_examples=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+    derandomize=True,
+)
+def test_random_groups_in_many_small_jobs(small_jobs, seed):
     g = Author(seed).group()
     for step, kernel in plan(g):
         verdict = check_kernel(kernel, step, native(kernel), seed=seed % 1000)
