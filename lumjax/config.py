@@ -143,12 +143,12 @@ class Config:
             )
         return short, value
 
-    def update(self, name: str, value: Any) -> None:
+    def update(self, name: str, val: Any) -> None:
         """Set one setting for the whole process; JAX's `jax_` prefix is accepted.
 
         >>> config.update("jax_enable_x64", False)
         """
-        short, value = self._checked(name, value)
+        short, value = self._checked(name, val)
         self._base = replace(self._base, **{short: value})
 
     @contextmanager

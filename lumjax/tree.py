@@ -193,14 +193,14 @@ def _flatten_up_to(spec: PyTreeDef, tree: Any, position: int) -> list[Any]:
 
 
 def reduce(
-    f: Callable[[Any, Any], Any], tree: Any, *initializer: Any, is_leaf: _IsLeaf = None
+    function: Callable[[Any, Any], Any], tree: Any, *initializer: Any, is_leaf: _IsLeaf = None
 ) -> Any:
-    """Fold the leaves with `f`, left to right.
+    """Fold the leaves with `function`, left to right.
 
     >>> reduce(lambda a, b: a + b, [1, (2, 3)])
     6
     """
-    return functools.reduce(f, leaves(tree, is_leaf), *initializer)
+    return functools.reduce(function, leaves(tree, is_leaf), *initializer)
 
 
 def all(tree: Any, *, is_leaf: _IsLeaf = None) -> bool:

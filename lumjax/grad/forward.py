@@ -285,6 +285,7 @@ stop_gradient_p = Primitive(
     aval=lambda x: (x,),
     eval=lambda x: (x,),
     form=lambda x: Move((identity(x.shape),)),
+    expand=lambda x: (x,),
     jvp=_stop_jvp,
     # Met only where a custom rule stops a tangent, which stays what it is.
     transpose=lambda cts, _inputs: cts,

@@ -28,6 +28,8 @@ def array(
     copy: bool = True,
     order: str | None = "K",
     ndmin: int = 0,
+    *,
+    device: Any = None,
 ) -> Any:
     """An array from numbers, arrays and nested sequences of them. Always a copy of a NumPy array.
 
@@ -38,7 +40,7 @@ def array(
     Array([[1, 2],
            [3, 4]], dtype=int32)
     """
-    del copy, order
+    del copy, order, device
     if dtype is not None:
         dtype = dt.canonicalize(dtype)
     out = _from(object, dtype)
@@ -128,14 +130,19 @@ def _strange(leaves: Sequence[Any]) -> str:
 
 
 def asarray(
-    a: Any, dtype: Any = None, order: str | None = None, *, copy: bool | None = None
+    a: Any,
+    dtype: Any = None,
+    order: str | None = None,
+    *,
+    copy: bool | None = None,
+    device: Any = None,
 ) -> Any:
     """`a` as an array; an Array is returned as it is, NumPy arrays are copied.
 
     >>> asarray([1.0, 2.0])
     Array([1., 2.], dtype=float32)
     """
-    del order, copy
+    del order, copy, device
     return array(a, dtype)
 
 
@@ -292,12 +299,15 @@ def linspace(
     retstep: bool = False,
     dtype: Any = None,
     axis: int = 0,
+    *,
+    device: Any = None,
 ) -> Any:
     """`num` evenly spaced values from start to stop, both included unless `endpoint` is False.
 
     >>> linspace(0.0, 1.0, 3)
     Array([0. , 0.5, 1. ], dtype=float32)
     """
+    del device
     num = int(_number("jnp.linspace", num))
     if num < 0:
         raise ArgumentValueError(
@@ -348,13 +358,14 @@ def logspace(
     return out if dtype is None else ops.cast(out, dtype)
 
 
-def eye(N: int, M: int | None = None, k: int = 0, dtype: Any = None) -> Any:
+def eye(N: int, M: int | None = None, k: int = 0, dtype: Any = None, *, device: Any = None) -> Any:
     """Ones on the k-th diagonal of an N by M matrix (M defaults to N), zeros elsewhere.
 
     >>> eye(2)
     Array([[1., 0.],
            [0., 1.]], dtype=float32)
     """
+    del device
     shape = (N, N if M is None else M)
     rows, columns = (ops.broadcasted_iota(np.int32, shape, axis) for axis in (0, 1))
     return ops.cast(ops.eq(ops.add(rows, k), columns), np.float64 if dtype is None else dtype)

@@ -221,18 +221,34 @@ def polyval(p: ArrayLike, x: ArrayLike) -> Any:
     return out
 
 
-def convolve(a: ArrayLike, v: ArrayLike, mode: str = "full", *, precision: Any = None) -> Any:
+def convolve(
+    a: ArrayLike,
+    v: ArrayLike,
+    mode: str = "full",
+    *,
+    precision: Any = None,
+    preferred_element_type: Any = None,
+) -> Any:
     """The discrete convolution of two vectors; `mode` is "full", "same" or "valid".
 
     >>> convolve(asarray([1.0, 2.0]), asarray([1.0, 1.0]))
     Array([1., 3., 2.], dtype=float32)
     """
-    return _sliding("jnp.convolve", a, v, mode, precision, turn=True)
+    out = _sliding("jnp.convolve", a, v, mode, precision, turn=True)
+    return out if preferred_element_type is None else ops.cast(out, preferred_element_type)
 
 
-def correlate(a: ArrayLike, v: ArrayLike, mode: str = "valid", *, precision: Any = None) -> Any:
+def correlate(
+    a: ArrayLike,
+    v: ArrayLike,
+    mode: str = "valid",
+    *,
+    precision: Any = None,
+    preferred_element_type: Any = None,
+) -> Any:
     """The cross-correlation of two vectors."""
-    return _sliding("jnp.correlate", a, v, mode, precision, turn=False)
+    out = _sliding("jnp.correlate", a, v, mode, precision, turn=False)
+    return out if preferred_element_type is None else ops.cast(out, preferred_element_type)
 
 
 def _sliding(operation: str, a: Any, v: Any, mode: str, precision: Any, turn: bool) -> Any:

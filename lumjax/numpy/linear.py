@@ -158,11 +158,21 @@ def vdot(
     return dot(x, y, precision=precision, preferred_element_type=preferred_element_type)
 
 
-def vecdot(x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1, precision: Any = None) -> Any:
+def vecdot(
+    x1: ArrayLike,
+    x2: ArrayLike,
+    /,
+    *,
+    axis: int = -1,
+    precision: Any = None,
+    preferred_element_type: Any = None,
+) -> Any:
     """Inner products along an axis, the first operand conjugated."""
     x, y = moveaxis(x1, axis, -1), moveaxis(x2, axis, -1)
     x = ops.conj(x) if dt.is_complex(aval_of(x).dtype) else x
-    return einsum("...i,...i->...", x, y, precision=precision)
+    return einsum(
+        "...i,...i->...", x, y, precision=precision, preferred_element_type=preferred_element_type
+    )
 
 
 def inner(
@@ -268,8 +278,16 @@ def kron(a: ArrayLike, b: ArrayLike) -> Any:
     return ops.reshape(ops.mul(x, y), tuple(m * n for m, n in zip(left, right, strict=True)))
 
 
-def trace(a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None) -> Any:
+def trace(
+    a: ArrayLike,
+    offset: int = 0,
+    axis1: int = 0,
+    axis2: int = 1,
+    dtype: Any = None,
+    out: None = None,
+) -> Any:
     """The sum along a diagonal of two axes."""
+    del out
     return _sum(diagonal(a, offset, axis1, axis2), -1, dtype)
 
 

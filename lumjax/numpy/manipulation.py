@@ -246,13 +246,14 @@ def concatenate(arrays: Any, axis: int | None = 0, dtype: Any = None) -> Any:
 concat = concatenate
 
 
-def stack(arrays: Any, axis: int = 0, dtype: Any = None) -> Any:
+def stack(arrays: Any, axis: int = 0, out: None = None, dtype: Any = None) -> Any:
     """Arrays of one shape joined along a new axis.
 
     >>> stack([asarray([1, 2]), asarray([3, 4])], axis=1)
     Array([[1, 3],
            [2, 4]], dtype=int32)
     """
+    del out
     values = [asarray(x) for x in arrays]
     if len({_shape(v) for v in values}) != 1:
         raise ShapeError(

@@ -267,6 +267,9 @@ def _as(x: Any, like: Any) -> Any:
     return x if isinstance(x, float) else ops.cast(x, aval_of(like).dtype)
 
 
+_mean = mean
+
+
 def average(
     a: ArrayLike,
     axis: Any = None,
@@ -310,6 +313,7 @@ def var(
     keepdims: bool = False,
     *,
     where: Any = None,
+    mean: Any = None,
     correction: float | None = None,
 ) -> Any:
     """The variance along axes: mean squared distance from the mean, dividing by n - ddof.
@@ -320,7 +324,8 @@ def var(
     del out
     value, kind = _inexact(a, dtype)
     ddof = ddof if correction is None else correction
-    centred = ops.sub(value, mean(value, axis, keepdims=True, where=where))
+    middle = _mean(value, axis, keepdims=True, where=where) if mean is None else mean
+    centred = ops.sub(value, middle)
     if dt.is_complex(aval_of(centred).dtype):
         squares = ops.real(ops.mul(centred, ops.conj(centred)))
     else:
@@ -341,10 +346,12 @@ def std(
     keepdims: bool = False,
     *,
     where: Any = None,
+    mean: Any = None,
     correction: float | None = None,
 ) -> Any:
     """The standard deviation along axes; its gradient at a constant array is 0."""
-    return safe_sqrt(var(a, axis, dtype, out, ddof, keepdims, where=where, correction=correction))
+    spread = var(a, axis, dtype, out, ddof, keepdims, where=where, mean=mean, correction=correction)
+    return safe_sqrt(spread)
 
 
 # ---- positions of extremes
@@ -413,14 +420,15 @@ def cumprod(a: ArrayLike, axis: int | None = None, dtype: Any = None, out: None 
     return _cumulative("jnp.cumprod", ops.cumprod, a, axis, dtype)
 
 
-def diff(a: ArrayLike, n: int = 1, axis: int = -1) -> Any:
-    """Differences of neighbours along an axis, n times.
+def diff(a: ArrayLike, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Any:
+    """Differences of neighbours along an axis, n times; `prepend` and `append` lengthen it first.
 
     >>> diff(asarray([1, 4, 9]))
     Array([3, 5], dtype=int32)
     """
     value = asarray(a)
     axis = ops.canonical_axis("jnp.diff", axis, aval_of(value).ndim)
+    value = _extended(value, axis, prepend, append)
     for _ in range(n):
         shape = list(aval_of(value).shape)
         low, high = [0] * len(shape), list(shape)
@@ -431,6 +439,16 @@ def diff(a: ArrayLike, n: int = 1, axis: int = -1) -> Any:
         bits = dt.is_bool(aval_of(value).dtype)
         value = ops.ne(later, earlier) if bits else ops.sub(later, earlier)
     return value
+
+
+def _extended(value: Any, axis: int, before: Any, after: Any) -> Any:
+    parts = [before, value, after]
+    if before is None and after is None:
+        return value
+    shape = tuple(1 if k == axis else n for k, n in enumerate(aval_of(value).shape))
+    arrays = [asarray(p) for p in parts if p is not None]
+    arrays = [p if aval_of(p).ndim else broadcast_to(p, shape) for p in arrays]
+    return ops.concatenate(ops.promote_values(*arrays), axis)
 
 
 # ---- ignoring NaN

@@ -55,10 +55,13 @@ def argsort(
     order: None = None,
     stable: bool = True,
     descending: bool = False,
+    dtype: Any = None,
 ) -> Any:
     """The indices that sort along an axis; equal elements keep their order."""
     del kind, order, stable
     value, axis = _flat_if_none(a, axis)
+    if dtype is not None:
+        return ops.cast(argsort(value, axis, descending=descending), dtype)
     if not descending:
         return ops.argsort(value, axis, dt.canonicalize(np.int64))
     # Sorting the reversed array and reversing keeps equal elements in order.
@@ -195,8 +198,10 @@ def unique(
     return_counts: bool = False,
     axis: int | None = None,
     *,
+    equal_nan: bool = True,
     size: int | None = None,
     fill_value: Any = None,
+    sorted: bool = True,
 ) -> Any:
     """The distinct elements in ascending order; needs known values (the result's size depends on
     them).
@@ -204,8 +209,9 @@ def unique(
     >>> unique(asarray([3, 1, 3]))
     Array([1, 3], dtype=int32)
     """
+    del sorted
     raw = concrete_array("jnp.unique", asarray(ar))
-    found = np.unique(raw, return_index, return_inverse, return_counts, axis)
+    found = np.unique(raw, return_index, return_inverse, return_counts, axis, equal_nan=equal_nan)
     parts = list(found) if isinstance(found, tuple) else [found]
     if size is not None:
         parts[0] = _resized(parts[0], size, parts[0].min() if fill_value is None else fill_value)
