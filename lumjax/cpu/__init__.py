@@ -1,14 +1,18 @@
 """The CPU backend: Kernel IR -> LLVM IR text -> object code -> one native call.
 
-    emit.py     text emitter: scopes, hoisting, value numbering, loops
-    index.py    index expressions: scalar and per-lane
-    math.py     the scalar operations on vectors: `supported(op, operand_dtypes, result) -> bool`
-    render.py   `render(kernel, target) -> str`, `unsupported(kernel) -> str | None`
-    tile.py     the register-tiled contraction; `tile_shape(dtype, target) -> (rows, cols)`
-    objects.py  `host_target() -> Target`, text -> cached object -> loaded addresses
-    pool.py     the worker threads and the native `run`
-    arena.py    `empty(shape, dtype)`, `checkout(nbytes)`: 64-byte-aligned recycled memory
-    runtime.py  `compile_kernels(kernels, target) -> list[Compiled]`, `Step`, `Program`
+    emit.py      the text emitter: scopes, hoisting, value numbering, loops
+    convert.py   how dtypes are stored and computed; casts
+    real.py      real functions on float64 lanes; single.py: on float32 lanes; integer.py: integers
+    math.py      the table of scalar operations; `supported(op, operand_dtypes, result) -> bool`
+    index.py     index expressions: scalar, or base + offset + stride * lane
+    memory.py    loads and stores: contiguous, reversed, gathered, masked
+    analysis.py  facts about statements; values.py: names, lanes, masks and accumulators
+    tile.py      the register-tiled contraction; `tile_shape(dtype, target) -> (rows, cols)`
+    render.py    `render(kernel, target) -> str`, `unsupported(kernel) -> str | None`
+    objects.py   `host_target() -> Target`, text -> cached object -> loaded addresses
+    pool.py      the worker threads and the native loop that runs a program
+    arena.py     `empty(shape, dtype)`, `checkout(nbytes)`: 64-byte-aligned recycled memory
+    runtime.py   `compile_kernels(kernels, target) -> list[Compiled]`, `Step`, `Program`
 
 From a kernel to a running result::
 

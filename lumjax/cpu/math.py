@@ -1,7 +1,8 @@
 """The scalar operations as machine code on vectors: which there are, and for which dtypes.
 
 16-bit floats are computed in float32. A transcendental function of float32 is computed on float64
-lanes and rounded once (`real.py`); in float64 it is a polynomial or a call of the C library.
+lanes and rounded once (`real.py`), the commonest directly (`single.py`); in float64 it is a
+polynomial or a call of the C library.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from functools import lru_cache
 from typing import Any, TypeAlias
 
 from lumjax import dtype as dt
-from lumjax.cpu import integer, real
+from lumjax.cpu import integer, real, single
 from lumjax.cpu.convert import (
     Lanes,
     bitcast,
@@ -145,16 +146,21 @@ def _libm(name: str) -> RealRule:
     return lambda f, *xs: real.libm(f, name, *xs)
 
 
-def _through_double(name: str, wide: RealRule, double: RealRule) -> Rule:
-    """A real function: on float64 lanes for the narrower floats, `double` for float64."""
+def _wide(rule: RealRule) -> RealRule:
+    """A function of float32 computed on float64 lanes and rounded once."""
 
-    def floats(f: Function, *xs: Reg) -> Reg:
-        if xs[0].type == "double":
-            return double(f, *xs)
-        y = wide(f, *(f.convert("fpext", x, "double") for x in xs))
+    def narrow(f: Function, *xs: Reg) -> Reg:
+        y = rule(f, *(f.convert("fpext", x, "double") for x in xs))
         return f.convert("fptrunc", y, "float")
 
-    return _pick(name, floats)
+    return narrow
+
+
+def _real_function(name: str, single_form: RealRule, double_form: RealRule) -> Rule:
+    """A real function from its float32 form (the 16-bit floats' too) and its float64 form."""
+    return _pick(
+        name, lambda f, *xs: (double_form if xs[0].type == "double" else single_form)(f, *xs)
+    )
 
 
 # ---- comparisons and selection
@@ -341,31 +347,31 @@ def _same(f: Function, x: Reg, *_: Any) -> Reg:
 
 
 _TRANSCENDENTAL: dict[str, tuple[RealRule, RealRule]] = {
-    "exp": (real.exp_wide, real.exp),
-    "exp2": (real.exp2_wide, _libm("exp2")),
-    "expm1": (real.expm1_wide, _libm("expm1")),
-    "log": (real.log_wide, real.log),
-    "log2": (real.log2_wide, _libm("log2")),
-    "log1p": (real.log1p_wide, _libm("log1p")),
-    "tanh": (real.tanh_wide, _libm("tanh")),
-    "sinh": (real.sinh_wide, _libm("sinh")),
-    "cosh": (real.cosh_wide, _libm("cosh")),
-    "asinh": (real.asinh_wide, _libm("asinh")),
-    "acosh": (real.acosh_wide, _libm("acosh")),
-    "atanh": (real.atanh_wide, _libm("atanh")),
-    "logistic": (real.logistic_wide, real.logistic),
-    "pow": (real.pow_wide, _libm("pow")),
-    "cbrt": (real.cbrt_wide, _libm("cbrt")),
-    "sin": (real.sin_wide, _libm("sin")),
-    "cos": (real.cos_wide, _libm("cos")),
-    "tan": (real.tan_wide, _libm("tan")),
-    "asin": (real.asin_wide, _libm("asin")),
-    "acos": (real.acos_wide, _libm("acos")),
-    "atan": (real.atan_wide, _libm("atan")),
-    "atan2": (real.atan2_wide, _libm("atan2")),
-    "erf": (real.erf_wide, _libm("erf")),
-    "erfc": (real.erfc_wide, _libm("erfc")),
-    "lgamma": (_libm("lgamma"), _libm("lgamma")),
+    "exp": (single.exp, real.exp),
+    "exp2": (_wide(real.exp2_wide), _libm("exp2")),
+    "expm1": (_wide(real.expm1_wide), _libm("expm1")),
+    "log": (_wide(real.log_wide), real.log),
+    "log2": (_wide(real.log2_wide), _libm("log2")),
+    "log1p": (_wide(real.log1p_wide), _libm("log1p")),
+    "tanh": (single.tanh, _libm("tanh")),
+    "sinh": (_wide(real.sinh_wide), _libm("sinh")),
+    "cosh": (_wide(real.cosh_wide), _libm("cosh")),
+    "asinh": (_wide(real.asinh_wide), _libm("asinh")),
+    "acosh": (_wide(real.acosh_wide), _libm("acosh")),
+    "atanh": (_wide(real.atanh_wide), _libm("atanh")),
+    "logistic": (single.logistic, real.logistic),
+    "pow": (_wide(real.pow_wide), _libm("pow")),
+    "cbrt": (_wide(real.cbrt_wide), _libm("cbrt")),
+    "sin": (_wide(real.sin_wide), _libm("sin")),
+    "cos": (_wide(real.cos_wide), _libm("cos")),
+    "tan": (_wide(real.tan_wide), _libm("tan")),
+    "asin": (_wide(real.asin_wide), _libm("asin")),
+    "acos": (_wide(real.acos_wide), _libm("acos")),
+    "atan": (_wide(real.atan_wide), _libm("atan")),
+    "atan2": (_wide(real.atan2_wide), _libm("atan2")),
+    "erf": (_wide(real.erf_wide), _libm("erf")),
+    "erfc": (_wide(real.erfc_wide), _libm("erfc")),
+    "lgamma": (_wide(_libm("lgamma")), _libm("lgamma")),
 }
 
 COMPARISONS = {
@@ -418,6 +424,6 @@ RULES: dict[str, Rule] = {
     "real": _pick("real", _same, None, None, _real_part),
     "imag": _only_complex("imag", _imag_part),
     "conj": _pick("conj", _same, None, None, _conj),
-    **{name: _through_double(name, *both) for name, both in _TRANSCENDENTAL.items()},
+    **{name: _real_function(name, *both) for name, both in _TRANSCENDENTAL.items()},
     **{name: _compare(name, *both) for name, both in COMPARISONS.items()},
 }  # fmt: skip

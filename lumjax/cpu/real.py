@@ -225,12 +225,6 @@ def expm1_wide(f: Function, x: Reg) -> Reg:
     return choose(f, test(f, "olt", size(f, x), 2.0**-8), small, large)
 
 
-def tanh_wide(f: Function, x: Reg) -> Reg:
-    """tanh x for float32."""
-    e = expm1_wide(f, clamp(f, scale(f, size(f, x), 2.0), 0.0, 40.0))
-    return signed(f, divide(f, e, offset(f, e, 2.0)), x)
-
-
 def sinh_wide(f: Function, x: Reg) -> Reg:
     """sinh x for float32."""
     e = expm1_wide(f, size(f, x))
@@ -241,11 +235,6 @@ def cosh_wide(f: Function, x: Reg) -> Reg:
     """cosh x for float32."""
     e = exp_wide(f, size(f, x))
     return scale(f, add(f, e, divide(f, number(e, 1.0), e)), 0.5)
-
-
-def logistic_wide(f: Function, x: Reg) -> Reg:
-    """1 / (1 + e**-x) for float32."""
-    return divide(f, number(x, 1.0), offset(f, exp_wide(f, f.negate(x)), 1.0))
 
 
 def logistic(f: Function, x: Reg) -> Reg:

