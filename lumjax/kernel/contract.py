@@ -111,6 +111,9 @@ def contraction(
     outer = tuple(a for a in order if a is not m and a is not n)
     rows = balanced(rows, extent(emitter, [m]))
     k = tuple(ordered_axes([replace_body(term, sides[0])]))
+    depth = math.prod((a.extent for a in k), start=1)
+    if emitter.size(depth) is None and not plain(sides[0], k):
+        return None  # the left side would be staged in scratch, which must have a constant size
     return Tiling(tuple(roots), term, sides[0], sides[1], m, n, outer, k, rows, cols)
 
 
@@ -351,7 +354,8 @@ class Tiles:
         if plain(self.lhs, [Axis(n, e) for n, e in self.k]):
             return
         self.rows_last = bool(unit_strides([self.lhs], self.tiling.m))
-        elements = (emitter.size(self.blocks.block_rows * depth)) or emitter.scratch_bytes
+        elements = emitter.size(self.blocks.block_rows * depth)
+        assert elements is not None, "what is staged has a constant size"
         self.scratch = emitter.local(elements, held(self.tiling.term))
 
     def _unit(self, scope: Scope, finish: Finish) -> None:

@@ -43,6 +43,10 @@ def programs():
         "map": root("o", (t, k), op("tanh", op("mul", x, x))),
         "softmax": root("o", (t, s), softmax_terms(t, s, scores)),
         "matmul": root("o", (t, s), reduce(SUM, k, op("mul", x, y))),
+        "matmul over T": root("o", (k, s), reduce(SUM, t, op("mul", x, load("z", t, s)))),
+        "a term over T": root(
+            "o", (k, s), reduce(SUM, t, op("mul", op("exp", x), load("z", t, s)))
+        ),
         "sum over T": root("o", (k,), reduce(SUM, t, x)),
         "reversed": root("o", (t, k), last),
         "size as a value": root("o", (), op("mul", index(T, dt.float32), reduce(SUM, (t, k), x))),
