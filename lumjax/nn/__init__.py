@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 
 from lumjax import dtype as dt
-from lumjax.nn import initializers as initializers
 from lumjax import numpy as jnp
 from lumjax import ops
 from lumjax.config import config
 from lumjax.control.custom import custom_jvp
 from lumjax.grad.forward import stop_gradient
+from lumjax.nn import initializers as initializers
+from lumjax.numpy.elementwise import strong
 from lumjax.trace.core import aval_of
 
 ArrayLike = Any
@@ -66,7 +67,7 @@ def _float(x: Any) -> Any:
 
 def softplus(x: ArrayLike) -> Any:
     """log(1 + exp(x)) without overflow."""
-    return jnp.logaddexp(x, 0.0)
+    return jnp.logaddexp(_float(x), 0.0)
 
 
 def log_sigmoid(x: ArrayLike) -> Any:
@@ -102,7 +103,7 @@ def tanh(x: ArrayLike) -> Any:
 
 def hard_tanh(x: ArrayLike) -> Any:
     """`x` limited to [-1, 1]."""
-    value = _float(x)
+    value = jnp.asarray(x)
     return jnp.where(value > 1, 1, jnp.where(value < -1, -1, value))
 
 
@@ -122,13 +123,13 @@ hard_swish = hard_silu
 
 def leaky_relu(x: ArrayLike, negative_slope: ArrayLike = 1e-2) -> Any:
     """`x` where x >= 0, else negative_slope * x."""
-    value = _float(x)
+    value = jnp.asarray(x)
     return jnp.where(value >= 0, value, negative_slope * value)
 
 
 def elu(x: ArrayLike, alpha: ArrayLike = 1.0) -> Any:
     """`x` where x > 0, else alpha * (exp(x) - 1)."""
-    value = _float(x)
+    value = jnp.asarray(x)
     positive = value > 0
     return jnp.where(positive, value, alpha * jnp.expm1(jnp.where(positive, 0.0, value)))
 
@@ -136,8 +137,7 @@ def elu(x: ArrayLike, alpha: ArrayLike = 1.0) -> Any:
 def celu(x: ArrayLike, alpha: ArrayLike = 1.0) -> Any:
     """max(x, 0) + min(alpha * (exp(x / alpha) - 1), 0)."""
     value = _float(x)
-    below = jnp.where(value > 0, 0.0, value)
-    return jnp.where(value > 0, value, alpha * jnp.expm1(below / alpha))
+    return jnp.maximum(value, 0.0) + alpha * jnp.expm1(jnp.minimum(value, 0.0) / alpha)
 
 
 def selu(x: ArrayLike) -> Any:
@@ -153,8 +153,8 @@ def gelu(x: ArrayLike, approximate: bool = True) -> Any:
     value = _float(x)
     if approximate:
         inner = float(np.sqrt(2 / np.pi)) * (value + 0.044715 * value**3)
-        return value * (0.5 * (1.0 + jnp.tanh(inner)))
-    return 0.5 * value * ops.erfc(-value * float(np.sqrt(0.5)))
+        return strong(value * (0.5 * (1.0 + jnp.tanh(inner))))
+    return strong(0.5 * value * ops.erfc(-value * float(np.sqrt(0.5))))
 
 
 def glu(x: ArrayLike, axis: int = -1) -> Any:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from lumjax import dtype as dt
 from lumjax import ops
+from lumjax.control.custom import custom_jvp
 from lumjax.errors import ArgumentValueError
 from lumjax.numpy.creation import asarray
 from lumjax.trace.core import aval_of
@@ -478,14 +479,28 @@ def nan_to_num(
 
 
 def logaddexp(x1: ArrayLike, x2: ArrayLike, /) -> Any:
-    """log(exp(x1) + exp(x2)) without overflow."""
-    a, b = ops.broadcast_values(*_floats(x1, x2))
-    top = ops.max(a, b)
+    """log(exp(x1) + exp(x2)) without overflow. Where both are -inf the gradient is 0."""
+    return _logaddexp(*ops.broadcast_values(*_floats(x1, x2)))
+
+
+@custom_jvp
+def _logaddexp(a: Any, b: Any) -> Any:
+    top, gap = ops.max(a, b), _gap(a, b)
+    return ops.add(top, ops.log1p(ops.exp(ops.neg(ops.abs(gap)))))
+
+
+def _gap(a: Any, b: Any) -> Any:
+    """The difference; of equal infinities 0, but infinite where both are -inf."""
     gap = ops.sub(a, b)
-    same = ops.ne(gap, gap)  # equal infinities
-    safe = ops.select(same, 0.0, gap)
-    grown = ops.add(top, ops.log1p(ops.exp(ops.neg(ops.abs(safe)))))
-    return ops.select(same, ops.add(a, b), grown)
+    gap = ops.select(ops.and_(ops.eq(a, b), ops.ne(gap, gap)), 0.0, gap)
+    return ops.select(ops.eq(ops.max(a, b), -np.inf), -np.inf, gap)
+
+
+@_logaddexp.defjvp
+def _logaddexp_jvp(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+    (a, b), (s, t) = primals, tangents
+    slopes = ops.logistic(_gap(a, b)), ops.logistic(_gap(b, a))
+    return _logaddexp(a, b), ops.add(ops.mul(s, slopes[0]), ops.mul(t, slopes[1]))
 
 
 def logaddexp2(x1: ArrayLike, x2: ArrayLike, /) -> Any:
