@@ -45,6 +45,8 @@ from lumjax.trace.dim import Dim
 Array: TypeAlias = np.ndarray[Any, Any]
 Run: TypeAlias = Callable[[Kernel, dict[str, Array], dict[str, int]], None]
 
+Again: TypeAlias = Callable[[bool, int | None], Array]
+
 REDUCED_WORK = 1 << 15  # points of the largest loop nest in a reduced run
 FULL_WORK = 1 << 24  # elements of all buffers, and points of one sample's reductions, at full size
 SAMPLED_WORK = 1 << 19  # points of the reductions of all samples of one output
@@ -200,8 +202,8 @@ class _Check:
         for root in self.prepared.group.roots:
             want = wide[root.buffer.name]
             got = arrays[root.buffer.name].reshape(want.shape)
-            own = partial(evaluate, root, arrays, sizes)
-            verdict = compare(root, got, want, own, where)
+            again = partial(self.again, root, arrays, sizes, None)
+            verdict = compare(root, got, want, again, where)
             if not verdict.ok:
                 return verdict
         return ACCEPTED
@@ -224,12 +226,36 @@ class _Check:
             wide = evaluate_group_at(Group(roots), arrays, coords, sizes, wide=True)
             for root in roots:
                 got = arrays[root.buffer.name].reshape(shape)[tuple(coords.T)]
-                own = partial(evaluate_at, root, arrays, coords, sizes)
+                again = partial(self.again, root, arrays, sizes, coords)
                 want = wide[root.buffer.name]
-                verdict = compare(root, got.reshape(len(coords)), want, own, "full size")
+                verdict = compare(root, got.reshape(len(coords)), want, again, "full size")
                 if not verdict.ok:
                     return verdict
         return ACCEPTED
+
+    def again(
+        self,
+        root: Root,
+        arrays: Mapping[str, Array],
+        sizes: Mapping[str, int],
+        coords: Array | None,
+        wide: bool,
+        seed: int | None,
+    ) -> Array:
+        """The root evaluated once more, at `coords` if given, on jittered inputs if seeded."""
+        if seed is not None:
+            rng = np.random.default_rng(seed)
+            floats = {b.name for b in self.kernel.inputs if dt.is_floating(b.dtype)}
+            arrays = {n: jitter(rng, a) if n in floats else a for n, a in arrays.items()}
+        if coords is None:
+            return evaluate(root, arrays, sizes, wide)
+        return evaluate_at(root, arrays, coords, sizes, wide)
+
+
+def jitter(rng: np.random.Generator, array: Array) -> Array:
+    """The array with every element changed by some units in its last place."""
+    unit = 16 * float(dt.finfo(array.dtype).eps)
+    return array.astype(np.float64) * (1 + unit * rng.uniform(-1, 1, array.shape))
 
 
 def _nests(group: Group) -> Iterator[tuple[Dim, int]]:
@@ -316,17 +342,27 @@ def plant(rng: np.random.Generator, array: Array) -> None:
 # ---- comparison
 
 
-def compare(root: Root, got: Array, wide: Array, own: Callable[[], Array], where: str) -> Verdict:
-    """Whether results are as near to the float64 ones as rounding allows."""
+def compare(root: Root, got: Array, wide: Array, again: Again, where: str) -> Verdict:
+    """Whether results are as near to the float64 ones as rounding allows.
+
+    `again(wide, seed)` evaluates the root once more: in its own dtypes, or on inputs that differ in
+    their last places. It is asked only about results that are not near, which a comparison or
+    rounding inside the root may excuse where the value jumps.
+    """
     if got.size == 0:
         return ACCEPTED
     with np.errstate(all="ignore"):
         tolerance = tolerances(root, wide)
         wrong = ~near(got, wide, tolerance)
-        if wrong.any() and dt.is_inexact(root.buffer.dtype):
-            narrow = own()
-            tolerance = tolerance + 32 * noise(wide, narrow)
+        if wrong.any():
+            narrow = again(False, None)
+            if dt.is_inexact(root.buffer.dtype):
+                tolerance = tolerance + 32 * noise(wide, narrow)
             wrong = ~(near(got, wide, tolerance) | near(got, narrow, tolerance))
+        if 0 < wrong.sum() <= max(1, wrong.size // 100):
+            for seed in range(4):
+                jittered = again(True, seed)
+                wrong &= near(jittered.astype(wide.dtype), wide, tolerance)
     if not wrong.any():
         return ACCEPTED
     at = tuple(int(k) for k in np.argwhere(wrong)[0])

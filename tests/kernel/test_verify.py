@@ -15,11 +15,13 @@ from lumjax.kernel import ir, verify
 from lumjax.kernel.bounds import prove_bounds
 from lumjax.kernel.emit import MULTIPLY
 from lumjax.kernel.emulate import emulate
+from lumjax.kernel.evaluate import evaluate
 from lumjax.kernel.guard import Canaries, guarded
 from lumjax.kernel.lower import lower
+from lumjax.kernel.prepare import parametrise
 from lumjax.kernel.verify import check_kernel
 from lumjax.trace.form import ReduceOp
-from tests.kernel.build import TARGET, axis, buf, group, lit, load, op, root
+from tests.kernel.build import SUM, TARGET, axis, buf, group, lit, load, op, reduce, root
 from tests.kernel.mutate import once, rebuild
 from tests.kernel.test_contract import matmul
 from tests.kernel.test_row import layer_norm_backward, softmax_terms
@@ -135,6 +137,26 @@ def test_overflow_is_judged_in_the_terms_own_dtype():
     e = op("exp", op("exp", op("mul", op("mul", x, x), lit(2.0))))
     g = group(root("o", (i,), op("div", lit(1.0), e)))
     assert check_kernel(lower(g, TARGET), g, emulate).ok
+
+
+def test_a_jump_is_excused_where_rounding_decides():
+    i, k = axis("i", 3), axis("k", 2)
+    total = reduce(SUM, k, op("mul", load("x", i, k), load("y", k)))
+    positive = op("select", op("lt", lit(0.0), total), lit(1.0), lit(-1.0))
+    r = root("o", (i,), positive)
+    x = np.array([[1, -1], [1, 1], [-1, -1]], np.float32)  # the first sum is 0 but for rounding
+    arrays = {"x": x, "y": np.ones(2, np.float32)}
+    kernel = lower(group(r), TARGET)
+    check = verify._Check(kernel, parametrise(group(r)), emulate, 0)
+    sizes = verify.traced_sizes(kernel, {})
+    (root_,) = check.prepared.group.roots
+    wide = evaluate(root_, arrays, sizes, wide=True)
+
+    def again(wide, seed):
+        return check.again(root_, arrays, sizes, None, wide, seed)
+
+    assert verify.compare(root_, np.float32([1, 1, -1]), wide, again, "").ok
+    assert not verify.compare(root_, np.float32([-1, 1, 1]), wide, again, "").ok
 
 
 def test_canaries_notice_writes_outside():
