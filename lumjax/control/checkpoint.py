@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -61,15 +62,16 @@ def checkpoint(
     prevent_cse: bool = True,
     policy: Policy | None = None,
     static_argnums: int | Sequence[int] = (),
+    static_argnames: str | Iterable[str] = (),
 ) -> Callable[..., R]:
     """`fun`, with its intermediate values recomputed in the backward pass instead of kept in
     memory.
 
     `policy` (see `checkpoint_policies`) chooses values that are kept all the same; by default only
-    the arguments are. Values and derivatives do not change. Arguments `static_argnums` are passed
-    through as they are and must be hashable (StaticArgumentError). `prevent_cse=False` lets the
-    compiler undo the recomputation, as is fine inside the body of `scan`, where there is nothing to
-    share it with.
+    the arguments are. Values and derivatives do not change. Arguments `static_argnums` and
+    `static_argnames` are passed through as they are and must be hashable (StaticArgumentError).
+    `prevent_cse=False` lets the compiler undo the recomputation, as is fine inside the body of
+    `scan`, where there is nothing to share it with.
 
     >>> from lumjax.ops.transcendental import sin
     >>> float(checkpoint(sin)(0.0))
@@ -77,13 +79,20 @@ def checkpoint(
     """
     require_callable("checkpoint", fun)
     numbers = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
+    names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
+    if names:
+        parameters = list(inspect.signature(fun).parameters)
+        numbers = (*numbers, *(parameters.index(n) for n in names if n in parameters))
     calls: dict[Any, Callable[..., R]] = {}
 
     @functools.wraps(fun)
     def wrapped(*args: Any, **kwargs: Any) -> R:
         if type(current()) is EvalTrace:
             return fun(*args, **kwargs)
-        fixed = {k % len(args): args[k] for k in numbers if -len(args) <= k < len(args)}
+        fixed: dict[int | str, Any] = {
+            k % len(args): args[k] for k in numbers if -len(args) <= k < len(args)
+        }
+        fixed.update((n, kwargs.pop(n)) for n in names if n in kwargs)
         inner = _fixing(fun, fixed, calls)
         dynamic = tuple(a for k, a in enumerate(args) if k not in fixed)
         flat, in_tree = flatten_values((dynamic, kwargs))
@@ -101,12 +110,12 @@ remat = checkpoint
 
 
 def _fixing(
-    fun: Callable[..., R], fixed: dict[int, Any], calls: dict[Any, Callable[..., R]]
+    fun: Callable[..., R], fixed: dict[int | str, Any], calls: dict[Any, Callable[..., R]]
 ) -> Callable[..., R]:
     """`fun` of (the other positional arguments, keywords), one function object per set of fixed
     values.
     """
-    key = tuple(fixed.items())
+    key = tuple((k, type(v), v) for k, v in fixed.items())  # 1, True and 1.0 are equal
     try:
         found = calls.get(key)
     except TypeError:
@@ -121,8 +130,10 @@ def _fixing(
 
     def inner(dynamic: Sequence[Any], keywords: dict[str, Any]) -> R:
         rest = iter(dynamic)
-        count = len(fixed) + len(dynamic)
-        return fun(*(fixed[k] if k in fixed else next(rest) for k in range(count)), **keywords)
+        named = {k: v for k, v in fixed.items() if isinstance(k, str)}
+        count = len(fixed) - len(named) + len(dynamic)
+        args = (fixed[k] if k in fixed else next(rest) for k in range(count))
+        return fun(*args, **named, **keywords)
 
     return calls.setdefault(key, inner)
 

@@ -45,15 +45,7 @@ def cond(
     >>> int(cond(True, lambda x: x + 1, lambda x: x - 1, 3))
     4
     """
-    if operand is not _MISSING:
-        if operands:
-            raise ArgumentTypeError(
-                operation="cond",
-                required="operands by position or one by the keyword `operand`",
-                got="both",
-                fix="pass all of them by position",
-            )
-        operands = (operand,)
+    operands = _operands("cond", operands, operand)
     require_callable("cond's true_fun", true_fun)
     require_callable("cond's false_fun", false_fun)
     flag = _scalar("cond", "pred", pred)
@@ -70,7 +62,12 @@ def cond(
     return _choose("cond", index, (false_fun, true_fun), operands)
 
 
-def switch(index: Value, branches: Sequence[Callable[..., Any]], *operands: Any) -> Any:
+def switch(
+    index: Value,
+    branches: Sequence[Callable[..., Any]],
+    *operands: Any,
+    operand: Any = _MISSING,
+) -> Any:
     """`branches[index](*operands)`, with the integer scalar `index` clamped into range; only one
     runs.
 
@@ -80,6 +77,7 @@ def switch(index: Value, branches: Sequence[Callable[..., Any]], *operands: Any)
     >>> int(switch(2, [lambda x: x, lambda x: 2 * x, lambda x: 3 * x], 5))
     15
     """
+    operands = _operands("switch", operands, operand)
     functions = tuple(branches)
     for f in functions:
         require_callable("switch", f)
@@ -103,6 +101,19 @@ def switch(index: Value, branches: Sequence[Callable[..., Any]], *operands: Any)
     last = np.asarray(len(functions) - 1, dt.int32)
     clamped = clamp(np.int32(0), cast(index, dt.int32), last)
     return _choose("switch", clamped, functions, operands)
+
+
+def _operands(operation: str, operands: tuple[Any, ...], operand: Any) -> tuple[Any, ...]:
+    if operand is _MISSING:
+        return operands
+    if operands:
+        raise ArgumentTypeError(
+            operation=operation,
+            required="operands by position or one by the keyword `operand`",
+            got="both",
+            fix="pass all of them by position",
+        )
+    return (operand,)
 
 
 def _scalar(operation: str, what: str, x: Any) -> Any:

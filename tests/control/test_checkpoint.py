@@ -43,6 +43,13 @@ ALL = {
     "first": policies.save_only_these_names("first"),
     "not first": policies.save_any_names_but_these("first"),
     "all but second": policies.save_anything_except_these_names("second"),
+    "offload": policies.save_and_offload_only_these_names(
+        names_which_can_be_saved=["first"],
+        names_which_can_be_offloaded=["second"],
+        offload_src="device",
+        offload_dst="pinned_host",
+    ),
+    "offload dots": policies.offload_dot_with_no_batch_dims("device", "pinned_host"),
     "both": policies.save_from_both_policies(
         policies.save_only_these_names("first"), policies.dots_saveable
     ),
@@ -89,6 +96,8 @@ def test_only_what_the_policy_saves_is_kept():
     assert kept["dots"] == kept["plain dots"] == 2
     assert kept["both"] == 2  # the first name is not needed where the dots are kept
     assert kept["not first"] == 1
+    assert kept["offload"] == 2
+    assert kept["offload dots"] == 2
     assert kept["everything"] >= kept["all but second"] >= 3
     assert len(residuals_of(chain)[0]) >= 3
 
@@ -194,6 +203,11 @@ def test_static_arguments_and_keywords():
     assert seen == []  # remembered
     h = checkpoint(lambda mode, x: x * mode, static_argnums=(-2, 5))
     assert float(grad(lambda x: h(3, x))(2.0)) == 3.0
+    named = checkpoint(f, static_argnames=("mode", "absent"))
+    close(grad(lambda x: named(x, "sin", scale=2.0))(0.5), np.float32(2 * np.cos(0.5)), 1e-6)
+    close(grad(lambda x: named(x, mode="cos", scale=1.0))(0.5), np.float32(-np.sin(0.5)), 1e-6)
+    kind = checkpoint(lambda x, n: x * (2.0 if n is True else 3.0), static_argnames="n")
+    assert [float(grad(lambda x, n=n: kind(x, n))(1.0)) for n in (True, 1)] == [2.0, 3.0]
     with pytest.raises(StaticArgumentError, match="hashable"):
         grad(lambda x: g(x, ["sin"], scale=2.0))(0.5)
     with pytest.raises(ArgumentTypeError, match="function"):

@@ -48,7 +48,7 @@ def test_values_and_predicates():
 def test_switch_clamps_its_index():
     branches = [lambda x: x, lambda x: 2 * x, lambda x: 3 * x]
     assert [int(switch(k, branches, 5)) for k in (-7, 0, 1, 2, 9)] == [5, 5, 10, 15, 15]
-    assert int(switch(np.uint8(2), branches, 5)) == 15
+    assert int(switch(np.uint8(2), branches, operand=5)) == 15
     assert int(switch(4, [lambda x: x], 5)) == 5
     close(
         vmap(lambda k: switch(k, branches, 5))(np.array([-1, 1, 7])),
@@ -140,6 +140,7 @@ def test_keys_and_integers_pass_through():
         ),
         (lambda: cond(True, lambda x: x, lambda x: x, 1, operand=2), ArgumentTypeError, "both"),
         (lambda: cond(True, lambda x: x, lambda x: x, "text"), ArgumentTypeError, "str"),
+        (lambda: switch(0, [lambda x: x], 1, operand=2), ArgumentTypeError, "both"),
         (lambda: switch(0, []), ArgumentValueError, "at least one"),
         (lambda: switch(1.0, [lambda: 1, lambda: 2]), DTypeError, "integer"),
         (lambda: switch(X, [lambda: 1, lambda: 2]), ShapeError, "scalar"),

@@ -145,6 +145,7 @@ def test_fori_loop_with_static_bounds_is_a_scan():
             ShapeError,
             r"carry\['a'\]\[1\] of <lambda> coming in as f32\[\], out as f32\[3\]",
         ),
+        (lambda: scan(lambda c, x: (X, None), 1.0, X), ShapeError, r"f32\[\], out as f32\[3\]"),
         (lambda: scan(lambda c, x: (c, x), 0, {"a": X, "b": X[:2]}), ShapeError, "3, 2"),
         (lambda: scan(lambda c, x: (c, x), 0, X, length=4), ShapeError, "4, 3"),
         (lambda: scan(lambda c, x: (c, x), 0, None), ArgumentValueError, "length"),
