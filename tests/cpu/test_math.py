@@ -374,6 +374,8 @@ def test_complex(dtype):
     np.testing.assert_array_equal(apply(CAST, real, z), z.real)
     np.testing.assert_array_equal(apply(CAST, dtype, x), x.astype(dtype))
     np.testing.assert_array_equal(apply(CAST, np.bool_, edge), edge != 0)
+    for other in dt.COMPLEX:
+        np.testing.assert_array_equal(apply(CAST, other, z), z.astype(other))
 
 
 # ---- what there is

@@ -323,6 +323,63 @@ def test_index_values_and_division_of_negative_numbers():
         compare(kernel([body], [out]), {"out": np.zeros(40, dtype)})
 
 
+@pytest.mark.parametrize(
+    "dtype", [dt.int8, dt.uint32, dt.int64, F32, dt.float16, dt.bool_], ids=str
+)
+def test_iotas(dtype):
+    """Narrow and wide, with and without known bounds, uniform and per lane."""
+    out = vec(80, dtype, "out")
+    known, whole = sym("i", 0, 39), Ref("j", dt.int64)
+    body = Loop("i", 0, 40, 1, V, (
+        StoreStmt(out, i, IndexValue(known * 3 - 7, dtype)),
+        Let("j", IndexValue(i + n, dt.int64)),
+        StoreStmt(out, i + 40, whole if dtype == dt.int64 else IndexValue(sym("j"), dtype)),
+    ))  # fmt: skip
+    kern = kernel([body], [out], sizes=("n",))
+    compare(kern, {"out": np.zeros(80, dtype)}, {"n": 9}, rtol=1e-2)
+
+
+@pytest.mark.parametrize("size", [1, 5, 17])
+def test_strides_that_are_sizes_and_products_of_lanes(size):
+    x, idx = Buffer("x", (n, 33), F32), vec(33, dt.int32, "idx")
+    out = Buffer("out", (3, 33), F32)
+    known = sym("i", 0, 32)
+    third = dims.floor_divide(known, 3) + dims.remainder(known, 3)
+    g = sym("g", None)
+    product, odd = dims.minimum(g * i, 32), dims.truth(g - 2)
+    body = Loop("i", 0, 33, 1, V, (
+        Let("g", LoadValue(idx, i)),
+        StoreStmt(out, i, LoadValue(x, i * n + (n - 1))),
+        StoreStmt(out, i + 33, LoadValue(x, third)),
+        StoreStmt(out, i + 66, LoadValue(x, product, odd, const(F32, 8))),
+    ))  # fmt: skip
+    kern = kernel([body], [out], [x, idx], sizes=("n",))
+    arrays = {
+        "x": array(RNG, size * 33, F32).reshape(size, 33), "out": np.zeros((3, 33), F32),
+        "idx": RNG.integers(0, 5, 33).astype(np.int32),
+    }  # fmt: skip
+    compare(kern, arrays, {"n": size})
+
+
+def test_choices_between_indices_and_wide_comparisons():
+    x, out = vec(64), vec(40, F32, "out")
+    far = 1 << 27
+    at = dims.select(dims.less(n, 5), i, 39 - i) + dims.select(dims.less(i, n), 0, 2)
+    mask = dims.logical_or(dims.less(i * far, n * far), dims.equal(i * far, 11 * far))
+    body = Loop("i", 0, 40, 1, V, (StoreStmt(out, i, LoadValue(x, at, mask, const(F32, 5))),))
+    kern = kernel([body], [out], [x], sizes=("n",))
+    for size in (3, 8, 40):
+        compare(kern, {"x": array(RNG, 64, F32), "out": np.zeros(40, F32)}, {"n": size})
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 30, 41])
+def test_steps_over_a_size(size):
+    out = Buffer("out", (n + 1,), F32)
+    body = Loop("i", 1, n, 2, V, (StoreStmt(out, i, IndexValue(i, F32)),))
+    kern = kernel([body, If(1, (StoreStmt(out, n, const(F32, 4)),))], [out], sizes=("n",))
+    compare(kern, {"out": np.zeros(size + 1, F32)}, {"n": size})
+
+
 def test_division_by_a_size():
     out = vec(30, dt.int32, "out")
     a, b = sym("a", None), sym("b", 1)

@@ -7,7 +7,7 @@ import pytest
 
 import lumjax.dtype as dt
 from lumjax.cpu.objects import host_target
-from lumjax.cpu.tile import tile_shape
+from lumjax.cpu.tile import collapsed, tile_shape
 from lumjax.kernel.emit import CAST
 from lumjax.kernel.ir import (
     Accumulate,
@@ -170,6 +170,29 @@ def test_convolution_with_padding_is_a_tile_over_three_k_loops():
         "out": np.zeros(size * size * cout, F32),
     }  # fmt: skip
     compare(kernel([loop], [out], [x, w]), arrays)
+
+
+@pytest.mark.parametrize("static", [True, False])
+def test_k_loops_that_both_operands_walk_as_one_become_one(static):
+    M, N, H, W = 7, 18, 3, sym("W", 1)
+    sizes = {} if static else {"W": 5}
+    if static:
+        W = 5
+    A, B, C = Buffer("a", (M, H, W), F32), Buffer("b", (H, W, N), F32), Buffer("c", (M, N), F32)
+    h, w = sym("h"), sym("w")
+    tile = Tile(
+        "acc", F32, "m", mt, M, 6, "n", nt, N, 16, (("h", H), ("w", W)),
+        LoadValue(A, (m * H + h) * W + w), LoadValue(B, (h * W + w) * N + n),
+        (StoreStmt(C, m * N + n, Ref("acc", F32)),),
+    )  # fmt: skip
+    assert [str(extent) for _, extent in collapsed(tile).k] == ["15" if static else "3*W"]
+    loop = Loop("mt", 0, M, 6, LoopKind.SERIAL, (Loop("nt", 0, N, 16, LoopKind.SERIAL, (tile,)),))
+    kern = kernel([loop], [C], [A, B], sizes=tuple(sizes), extents=tuple(sizes.values()))
+    arrays = {
+        "a": array(RNG, M * 15, F32).reshape(M, 3, 5),
+        "b": array(RNG, 15 * N, F32).reshape(3, 5, N), "c": np.zeros((M, N), F32),
+    }  # fmt: skip
+    compare(kern, arrays, sizes)
 
 
 def test_operands_that_are_terms_and_a_transposed_right_operand():
