@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 
 from lumjax import dtype as dt
+from lumjax.config import config
 from lumjax.control.staging import Flags, concrete, remembered, select_where, zeros
 from lumjax.grad.mask import Mask
 from lumjax.grad.reverse import Cotangent, backward
@@ -127,8 +128,10 @@ def _backward(jaxpr: Jaxpr, linear: Flags, cts: Kinds, want: Kinds | None) -> Ba
 
 
 def combined(kinds: Sequence[Kind]) -> Kind:
-    """The kind that represents one of several alternatives: exact, masks being made where they
-    differ.
+    """The kind that can represent any of several alternatives.
+
+    Where they differ a mask says which one it was, unless JAX's gradients are asked for.
     """
-    first = kinds[0]
-    return first if all(k is first for k in kinds) else Kind.MASKED
+    if config.grad_compat == "jax" or len(set(kinds)) == 1:
+        return max(kinds)
+    return Kind.MASKED

@@ -9,6 +9,7 @@ import pytest
 
 import lumjax.ops as ops
 from lumjax import dtype as dt
+from lumjax.config import config
 from lumjax.control.branch import branch, cond_p
 from lumjax.control.cond import cond, switch
 from lumjax.control.custom import custom_jvp
@@ -182,6 +183,13 @@ def test_the_untaken_branch_does_not_poison_the_gradient():
     for f in (safe, jit(safe), lambda x: cond(x > 0, lambda y: y, lambda y: 0.0, ops.sqrt(x))):
         assert float(grad(f)(0.0)) == 0.0
         assert np.isfinite(vmap(grad(f))(np.array([0.0, 1.0], np.float32)).data).all()
+
+
+def test_jax_gradients_on_request():
+    f = lambda x: cond(x > 0, lambda y: y, lambda y: 0.0, ops.sqrt(x))
+    with config.scope(grad_compat="jax"):
+        assert np.isnan(grad(f)(0.0).data)
+    assert float(grad(f)(0.0)) == 0.0
 
 
 def test_a_mask_enters_a_branch():
