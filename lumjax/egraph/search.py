@@ -18,6 +18,7 @@ from lumjax.egraph.extract import Extraction
 from lumjax.egraph.materialise import Meter, Planned, materialise
 from lumjax.egraph.plan import Budget, Found, Lower, Report
 from lumjax.egraph.realise import kernels_of, plan_of, realise
+from lumjax.egraph.relevance import may_rewrite
 from lumjax.egraph.rules.registry import load_rules
 from lumjax.egraph.scalar import Operations
 from lumjax.egraph.terms import Saturation, warm_graph
@@ -108,7 +109,10 @@ class _Search:
     def _alternative(self, encoded: Encoded) -> tuple[tuple[Term, ...] | None, Saturation]:
         """The cheapest equal terms of the roots by the e-graph, or None if there are no others."""
         terms = [r.term for r in encoded.roots]
-        graph = warm_graph(load_rules(config.fast_math))
+        rules = load_rules(config.fast_math)
+        if not may_rewrite(rules, terms):
+            return None, Saturation(nodes=len(terms), saturated=True)
+        graph = warm_graph(rules)
         with graph.session(self.operations) as session:
             session.insert(terms)
             done = session.saturate(ITERATIONS, self.budget.terms, self.meter.deadline)

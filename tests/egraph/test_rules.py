@@ -7,6 +7,7 @@ import pytest
 from lumjax import dtype as dt
 from lumjax.config import config
 from lumjax.egraph.encode import encode
+from lumjax.egraph.relevance import may_rewrite
 from lumjax.egraph.rules import Kind, Rule, RuleError, checked, compile_rule, parse
 from lumjax.egraph.rules.algebra import RULES
 from lumjax.egraph.rules.facts import embeds
@@ -94,6 +95,33 @@ def test_all_rules_together_stay_small(fast_math, corpus):
             done = session.saturate(8, 100_000, time.perf_counter() + 60)
             session.read()
         assert done.nodes < 20 * size + 50
+
+
+@pytest.mark.parametrize("program", pr.PROGRAMS, ids=lambda p: p.name)
+def test_nothing_fires_where_no_rule_is_relevant(program):
+    for region in cut(program.jaxpr()):
+        if not isinstance(region, Region):
+            continue
+        operations = Operations(region)
+        terms = [r.term for r in encode(region, operations).roots]
+        rules = load_rules(True)
+        if may_rewrite(rules, terms):
+            continue
+        with warm_graph(rules).session(operations) as session:
+            session.insert(terms)
+            done = session.saturate(4, 10_000, time.perf_counter() + 60)
+        assert not {n for n, k in done.fired.items() if k} - {"exp-core", "log-core"}
+
+
+@named
+def test_every_rule_is_relevant_to_its_witness(rule):
+    assert may_rewrite([rule], [rule.witness.left]) or rule.ruleset == "core"
+    assert not may_rewrite([rule], [x]) or rule.left == "x"
+
+
+def test_constants_that_fold_are_relevant():
+    assert may_rewrite([], [op("exp", lit(1.0))])
+    assert not may_rewrite([], [op("exp", x)])
 
 
 def derive(left, right, rules=None):

@@ -134,9 +134,6 @@ class _Writer:
                 free, found = self.name(), self.term(x, True)
                 shared = f"(set-intersect {free} {_text(axes)})"
                 return [f"(= {free} (free {found}))", f"(!= (set-empty) {shared})"]
-            case ["depends", x]:
-                free, found = self.name(), self.term(x, True)
-                return [f"(= {free} (free {found}))", f"(!= (set-empty) {free})"]
             case _:
                 return [self.term(pattern, True)]
 

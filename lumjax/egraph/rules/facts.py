@@ -68,7 +68,8 @@ def commands() -> str:
             f'(rule ((= e (Ap2 "{name}" d x y))) {actions} :ruleset facts :name "either-{name}")'
         )
     for k, d in enumerate(dt.NUMERIC):
-        lines.append(f"({'floating' if dt.is_floating(d) else 'integer'} {k})")
+        if not dt.is_complex(d):
+            lines.append(f"({'floating' if dt.is_floating(d) else 'integer'} {k})")
         lines += [f"(embeds {k} {n})" for n, e in enumerate(dt.NUMERIC) if embeds(d, e)]
     return "\n".join(lines)
 
