@@ -469,7 +469,7 @@ def categorical(
 
 def _shuffle(key: Key, x: Any, axis: int) -> Any:
     """Sort by random bits; as many rounds as make a collision unlikely."""
-    size = max(1, aval_of(x).size)
+    size: Any = max(1, aval_of(x).size)
     rounds = int(np.ceil(3 * np.log(size) / np.log(np.iinfo(np.uint32).max)))
     for _ in range(rounds):
         pair = split(key)

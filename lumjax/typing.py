@@ -16,7 +16,7 @@ class _ArrayType(type):
         return isinstance(instance, (_Concrete, _Tracer))
 
     def __subclasscheck__(cls, subclass: type) -> bool:
-        return subclass is cls or issubclass(subclass, (_Concrete, _Tracer))
+        return type.__subclasscheck__(cls, subclass) or issubclass(subclass, (_Concrete, _Tracer))
 
 
 class Array(metaclass=_ArrayType):

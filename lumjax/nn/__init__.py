@@ -357,7 +357,7 @@ def dot_product_attention(
     heads, shared = aval_of(q).shape[-2], aval_of(k).shape[-2]
     if heads != shared:
         k, v = (jnp.repeat(x, heads // shared, axis=-2) for x in (k, v))
-    depth = aval_of(q).shape[-1]
+    depth: Any = aval_of(q).shape[-1]
     factor = float(1 / np.sqrt(depth)) if scale is None else scale
     scores = jnp.einsum("...thd,...shd->...hts", q, k) * factor
     if bias is not None:

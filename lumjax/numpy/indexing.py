@@ -251,6 +251,31 @@ def _basic(value: Any, entries: Sequence[Any]) -> Any:
     return ops.squeeze(value, dropped) if dropped else value
 
 
+def window(shape: Sequence[Any], index: Any) -> tuple[list[int], list[int], list[int]] | None:
+    """The starts and sizes of the box that known integers and slices of step 1 select, and its axes
+    that the result keeps; None for any other index.
+    """
+    items = index if isinstance(index, tuple) else (index,)
+    plain = all(
+        i is Ellipsis
+        or (isinstance(i, (int, np.integer)) and not isinstance(i, bool))
+        or (isinstance(i, slice) and i.step in (None, 1))
+        for i in items
+    )
+    if not plain or not all(isinstance(n, int) for n in shape):
+        return None
+    starts, sizes, kept = [], [], []
+    for k, (entry, length) in enumerate(zip(_parse(shape, index).entries, shape, strict=True)):
+        if isinstance(entry, int):
+            start, stop = entry % length, entry % length + 1
+        else:
+            start, stop, _ = _bounds(entry, length)
+            kept.append(k)
+        starts.append(start)
+        sizes.append(max(0, stop - start))
+    return starts, sizes, kept
+
+
 def _advanced(value: Any, parsed: _Parsed, mode: str | None, fill_value: Any) -> Any:
     """Integer arrays: slices first, then one gather, then the inserted axes."""
     entries = list(parsed.entries)

@@ -78,9 +78,10 @@ def matmul(
     Array([[11]], dtype=int32)
     """
     x, y = _pair(a, b, None)
-    left, right = tuple(aval_of(x).shape), tuple(aval_of(y).shape)
+    left: tuple[Any, ...] = aval_of(x).shape
+    right: tuple[Any, ...] = aval_of(y).shape
     _shapes("jnp.matmul", x, y, bool(left) and bool(right), "operands with at least one axis")
-    inner = left[-1], right[-2] if len(right) > 1 else right[0]
+    inner = left[-1], right[-2:][0]
     required = "the last axis of the first operand to equal the last but one of the second"
     _shapes("jnp.matmul", x, y, _same(*inner), required)
     lead = ops.broadcast_shapes(left[:-2], right[:-2], operation="jnp.matmul")

@@ -81,7 +81,8 @@ def _fill_in(source: tuple[Any, ...], shape: Any) -> tuple[Any, ...]:
     unknown = [k for k, n in enumerate(target) if isinstance(n, (int, np.integer)) and n == -1]
     if not unknown:
         return target
-    total, known = math.prod(source), math.prod(n for k, n in enumerate(target) if k not in unknown)
+    total: Any = math.prod(source)
+    known: Any = math.prod(n for k, n in enumerate(target) if k not in unknown)
     divides = not isinstance(total, int) or (known != 0 and total % known == 0)
     if len(unknown) > 1 or not divides:
         raise ShapeError(

@@ -27,7 +27,7 @@ class ScalarType(type):
         return hash(cls.dtype.type)
 
     def __eq__(cls, other: object) -> bool:
-        return cls is other or cls.dtype.type is other or cls.dtype == other
+        return id(cls) == id(other) or cls.dtype == other
 
     def __ne__(cls, other: object) -> bool:
         return not cls == other

@@ -6,6 +6,7 @@ applied in index order: the last `set` wins, `add` adds every time.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -15,9 +16,13 @@ from lumjax import dtype as dt
 from lumjax import ops
 from lumjax.errors import ArgumentTypeError, ShapeError
 from lumjax.numpy.creation import asarray, broadcast_to
-from lumjax.numpy.indexing import getitem
+from lumjax.numpy.indexing import getitem, window
 from lumjax.trace.array import Array
-from lumjax.trace.core import Tracer, aval_of
+from lumjax.trace.core import EvalTrace, Tracer, aval_of, using
+
+_COMBINE: dict[str, Callable[[Any, Any], Any]] = {
+    "set": lambda _, new: new, "add": ops.add, "mul": ops.mul, "min": ops.min, "max": ops.max,
+}  # fmt: skip
 
 
 class At:
@@ -101,27 +106,35 @@ class AtIndex:
                 fix="take the real part first",
             )
         y = ops.cast(y, aval.dtype) if dt.is_numeric(aval.dtype) else y
-        mask = self.index
-        is_mask = isinstance(mask, (Array, Tracer, np.ndarray)) and mask.dtype == np.bool_
+        mask: Any = self.index
+        is_mask = getattr(mask, "dtype", None) == np.bool_
         if is_mask and tuple(mask.shape) == tuple(aval.shape) and aval_of(y).size == 1:
             return self._masked(kind, x, asarray(mask), y)
-        return self._scatter(kind, x, y, mode)
+        box = window(aval.shape, self.index) if mode is None else None
+        return self._scatter(kind, x, y, mode) if box is None else self._boxed(kind, x, y, *box)
 
     def _masked(self, kind: str, x: Any, mask: Any, y: Any) -> Any:
         """A bool mask of the whole array and one value: a select, which works under jit."""
         whole = broadcast_to(ops.reshape(y, ()), aval_of(x).shape)
-        combine = {"set": lambda _, b: b, "add": ops.add, "mul": ops.mul}
-        combine |= {"min": ops.min, "max": ops.max}
-        return ops.select(mask, combine[kind](x, whole), x)
+        return ops.select(mask, _COMBINE[kind](x, whole), x)
+
+    def _boxed(self, kind: str, x: Any, y: Any, starts: Any, sizes: Any, kept: Any) -> Any:
+        """Known integers and slices of step 1: one contiguous window, changed and put back."""
+        values = ops.reshape(_fit(kind, y, tuple(sizes[k] for k in kept)), sizes)
+        if kind != "set":
+            stops = [n + m for n, m in zip(starts, sizes, strict=True)]
+            values = _COMBINE[kind](ops.slice(x, starts, stops), values)
+        return ops.dynamic_update_slice(x, values, starts)
 
     def _scatter(self, kind: str, x: Any, y: Any, mode: str | None) -> Any:
         """Every other index: number the elements, index the numbers, scatter into one axis."""
         aval = aval_of(x)
-        size = aval.size
+        size: Any = aval.size
+        count: Any
         whole = _leading(self.index, aval.ndim)
         if whole is not None:
             rows = tuple(aval.shape[:whole])
-            count, width = int(np.prod(rows)), tuple(aval.shape[whole:])
+            count, width = math.prod(rows), tuple(aval.shape[whole:])
         else:
             rows, count, width = tuple(aval.shape), size, ()
         index = self.index if whole is None else _without_tail(self.index, whole)
@@ -129,7 +142,9 @@ class AtIndex:
         if any(isinstance(i, Tracer) for i in _flat(index)):
             places = getitem(Array(numbers), index, mode=_reading(mode), fill_value=count)
         else:
-            places = getitem(Array(numbers), index, None if mode is None else _reading(mode), count)
+            with using(EvalTrace()):  # known now, also while a program is traced
+                how = None if mode is None else _reading(mode)
+                places = getitem(Array(numbers), index, how, count)
         shape = (*aval_of(places).shape, *width)
         values = _fit(kind, y, shape)
         flat = ops.reshape(x, (count, *width))
