@@ -71,3 +71,13 @@ def test_transposes_are_blocked(shape):
     kernel = check(group(root("o", (b, j, i), op("add", load("x", b, i, j), load("y", j, i)))))
     assert [len(p.body) for p in kernel.phases] == [1]
     check(group(root("o", (j, i), load("x", i, j))), chunks=1)
+
+
+def test_long_rows_are_cut_into_pieces(monkeypatch):
+    monkeypatch.setattr("lumjax.kernel.share.WORK_PER_JOB", 64)
+    i, h, j = axis("i", 2), axis("h", 3), axis("j", 70)
+    x = load("x", h, i, j)
+    kernel = check(group(root("o", (i, h, j), op("tanh", op("mul", x, load("y", j))))))
+    (phase,) = kernel.phases
+    sizes = dict(zip(kernel.sizes, kernel.extents, strict=True))
+    assert dims.evaluate(phase.jobs, sizes) == 2 * 3 * 2

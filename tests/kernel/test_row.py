@@ -196,3 +196,21 @@ def test_a_reduction_of_a_reduction_is_refused():
     got = lower(group(root("o", (i,), reduce(SUM, j, inner))), TARGET)
     assert isinstance(got, Reject)
     assert got.term is inner
+
+
+def test_rows_of_two_axes_that_do_not_merge_are_split_together():
+    b, t, k = axis("b", 3), axis("t", 4), axis("k", 5)
+    x, dy = load("x", t, b, k), load("dy", b, t, k)
+    scale = op("div", lit(1.0), op("sqrt", op("add", mean(k, op("mul", x, x)), lit(1.0))))
+    grad = reduce(SUM, (b, t), op("mul", op("mul", dy, x), scale))
+    kernel = check(group(root("dx", (b, t, k), op("mul", dy, scale)), root("dg", (k,), grad)))
+    assert len(kernel.phases) == 2
+
+
+def test_a_scaled_sum_of_everything_and_its_rows():
+    i, k = axis("i", 5), axis("k", 6)
+    x = load("x", i, k)
+    rows = reduce(SUM, k, op("mul", x, x))
+    whole = op("mul", reduce(SUM, i, op("sqrt", rows)), lit(0.5))
+    check(group(root("o", (i,), rows), root("p", (), whole)))
+    check(group(root("o", (i, k), op("mul", x, rows)), root("p", (), whole)))
