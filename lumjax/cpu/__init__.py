@@ -7,7 +7,7 @@
     index.py     index expressions: scalar, or base + offset + stride * lane
     memory.py    loads and stores: contiguous, reversed, gathered, masked
     analysis.py  facts about statements; values.py: names, lanes, masks and accumulators
-    tile.py      the register-tiled contraction; `tile_shape(dtype, target) -> (rows, cols)`
+    tile.py      the register-tiled contraction
     render.py    `render(kernel, target) -> str`, `unsupported(kernel) -> str | None`
     objects.py   `host_target() -> Target`, text -> cached object -> loaded addresses
     pool.py      the worker threads and the native loop that runs a program

@@ -22,12 +22,6 @@ LIGHT_EPILOGUE = 48  # operations, over the whole tile, up to which the epilogue
 Rows = list[list[Lanes]]
 
 
-def tile_shape(dtype: dt.DType, target: Target) -> tuple[int, int]:
-    """The rows and columns of a tile that fill the machine's registers and no more."""
-    rows, vectors = (8, 3) if target.vector_registers >= 32 else (6, 2)
-    return rows, vectors * target.lanes(max(4, dtype.itemsize))
-
-
 def collapsed(stmt: Tile) -> Tile:
     """The tile with neighbouring k loops made one where both operands walk them as one."""
     loads = [v for v in (stmt.lhs, stmt.rhs) if isinstance(v, LoadValue)]

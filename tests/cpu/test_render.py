@@ -12,8 +12,8 @@ from lumjax.config import config
 from lumjax.cpu import objects
 from lumjax.cpu.objects import host_target, object_code
 from lumjax.cpu.render import render, unsupported
-from lumjax.cpu.tile import tile_shape
 from lumjax.errors import UnsupportedError, VerificationError
+from lumjax.kernel.contract import tile_shape
 from lumjax.kernel.emit import CAST
 from lumjax.kernel.emulate import emulate
 from lumjax.kernel.ir import (
@@ -454,7 +454,7 @@ def test_code_for_other_machines_is_accepted(arch, features, width, registers):
     if not host_target().features.count("+sse4.2"):
         pytest.skip("needs an x86-64 host")
     target = Target(Backend.CPU, arch, features, width, registers, 2)
-    rows, cols = tile_shape(F32, target)
+    rows, cols = tile_shape(F32, target, 100)
     kernels = [Generator(seed).build() for seed in range(7000, 7006)]
     with config.scope(cache=False):
         for kern in [*kernels, matmul(70, 100, 30, rows, cols)]:

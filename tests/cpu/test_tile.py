@@ -7,7 +7,8 @@ import pytest
 
 import lumjax.dtype as dt
 from lumjax.cpu.objects import host_target
-from lumjax.cpu.tile import collapsed, tile_shape
+from lumjax.cpu.tile import collapsed
+from lumjax.kernel.contract import tile_shape
 from lumjax.kernel.emit import CAST
 from lumjax.kernel.ir import (
     Accumulate,
@@ -71,7 +72,7 @@ SHAPES = [(1, 1, 1), (6, 16, 4), (7, 17, 5), (12, 32, 8), (5, 3, 9), (13, 20, 1)
 @pytest.mark.parametrize("static", [True, False])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_edges(shape, static):
-    rows, cols = tile_shape(F32, host_target())
+    rows, cols = tile_shape(F32, host_target(), 100)
     M, N, K = shape
     kern = matmul(M, N, K, rows, cols, static=static)
     compare(kern, operands(M, N, K), {} if static else {"M": M, "N": N, "K": K})
@@ -85,7 +86,7 @@ def test_any_tile_shape(rows, cols):
 
 @pytest.mark.parametrize("dtype", dt.NUMERIC, ids=str)
 def test_every_dtype(dtype):
-    rows, cols = tile_shape(dtype, host_target())
+    rows, cols = tile_shape(dtype, host_target(), 100)
     M, N, K = 2 * rows + 1, cols + 3, 5
     arrays = operands(M, N, K, dtype)
     if dtype == dt.bool_:
@@ -235,7 +236,7 @@ def test_blocks_of_k_from_packed_scratch():
 
 
 def test_random_numbers_agree_with_numpy():
-    rows, cols = tile_shape(F32, host_target())
+    rows, cols = tile_shape(F32, host_target(), 100)
     M, N, K = 67, 93, 130
     a, b = RNG.normal(size=(M, K)).astype(np.float32), RNG.normal(size=(K, N)).astype(np.float32)
     arrays = {"a": a, "b": b, "c": np.zeros((M, N), np.float32)}
