@@ -387,7 +387,12 @@ def gumbel(key: Key, shape: Shape = (), dtype: Any = None, mode: str | None = No
     kind = _floating("random.gumbel", dtype)
     tiny = np.array(dt.finfo(kind).tiny, kind)
     draw = uniform(key, shape, kind, tiny, 1.0)
-    return ops.neg(ops.log(ops.neg(ops.log(draw))))
+    return ops.neg(_log(ops.neg(_log(draw))))
+
+
+def _log(x: Any) -> Any:
+    """The logarithm of a positive draw: JAX's own, where a unit in the last place would show."""
+    return ops.xla_log(x) if aval_of(x).dtype == dt.float32 else ops.log(x)
 
 
 def exponential(key: Key, shape: Shape = (), dtype: Any = None) -> Any:
@@ -408,7 +413,7 @@ def logistic(key: Key, shape: Shape = (), dtype: Any = None) -> Any:
     """Standard logistic."""
     kind = _floating("random.logistic", dtype)
     draw = uniform(key, shape, kind, np.array(dt.finfo(kind).tiny, kind), 1.0)
-    return ops.log(ops.div(draw, ops.sub(np.ones((), kind), draw)))
+    return _log(ops.div(draw, ops.sub(np.ones((), kind), draw)))
 
 
 def cauchy(key: Key, shape: Shape = (), dtype: Any = None) -> Any:

@@ -26,8 +26,8 @@ def same(ours, theirs):
 def near(ours, theirs, ulp=8):
     """Within `ulp` units in the last place of the larger of |x| and 1.
 
-    JAX's logarithm is itself off by a unit, which near a zero crossing (gumbel's median, for
-    instance) is many units of the small result.
+    JAX's logarithm is itself off by a unit, which near a zero crossing (the median of the logistic
+    distribution) is many units of the small result.
     """
     a, b = np.asarray(ours), np.asarray(theirs)
     assert (a.shape, a.dtype) == (b.shape, b.dtype)
@@ -123,14 +123,18 @@ def test_permutation():
     )
 
 
-@pytest.mark.parametrize(
-    "name", ["normal", "gumbel", "exponential", "laplace", "logistic", "cauchy"]
-)
+@pytest.mark.parametrize("name", ["normal", "exponential", "laplace", "logistic", "cauchy"])
 @pytest.mark.parametrize("seed", [0, 3])
 def test_continuous(name, seed):
     for shape in ((), (3, 4), (2000,)):
         ours = getattr(random, name)(random.PRNGKey(seed), shape)
         near(ours, getattr(jax.random, name)(jax.random.PRNGKey(seed), shape))
+
+
+def test_gumbel():
+    for shape in ((), (3, 4), (2000,)):
+        same(random.gumbel(KEY, shape), jax.random.gumbel(THEIRS, shape))
+    near(random.gumbel(KEY, (99,), "float16"), jax.random.gumbel(THEIRS, (99,), "float16"))
 
 
 @pytest.mark.parametrize("bounds", [(-2.0, 2.0), (-1.0, 3.0), (0.5, np.inf)])

@@ -40,7 +40,7 @@ from lumjax.ops.arithmetic import (
     trunc, trunc_p,
 )
 from lumjax.ops.fused import (
-    fma, fma_p,
+    fma, fma_p, xla_log,
 )
 from lumjax.ops.transcendental import (
     acos, acos_p, acosh, acosh_p, asin, asin_p, asinh, asinh_p, atan, atan2, atan2_p, atan_p,
