@@ -19,6 +19,7 @@ import numpy as np
 from lumjax.dtype import DType
 
 ALIGNMENT = 64
+SMALL = 1 << 10  # below this NumPy's own alignment is good enough
 LARGE = 1 << 18  # from here on blocks are mapped and recycled, below them NumPy allocates
 HUGE = 2 << 20
 KEPT = 1 << 30  # bytes of idle blocks
@@ -92,15 +93,15 @@ def size_class(size: int) -> int:
 
 
 def empty(shape: Sequence[int], dtype: DType) -> np.ndarray[Any, Any]:
-    """An uninitialised C-contiguous array at a multiple of 64 bytes."""
+    """An uninitialised C-contiguous array; from 1 KiB on it starts at a multiple of 64 bytes."""
     size = math.prod(shape) * dtype.itemsize
+    if size < SMALL:
+        return np.empty(shape, dtype)
     if size >= LARGE:
-        flat = np.asarray(_arena.take(size))[:size]
-    else:
-        raw = np.empty(size + ALIGNMENT, np.uint8)
-        start = -raw.__array_interface__["data"][0] % ALIGNMENT
-        flat = raw[start : start + size]
-    return flat.view(dtype).reshape(shape)
+        return np.ndarray(shape, dtype, np.asarray(_arena.take(size)))
+    raw = np.empty(size + ALIGNMENT, np.uint8)
+    start = -raw.__array_interface__["data"][0] % ALIGNMENT
+    return np.ndarray(shape, dtype, raw, start)
 
 
 @contextmanager
