@@ -11,6 +11,7 @@ import json
 import os
 import tempfile
 import warnings
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -26,15 +27,26 @@ from lumjax.kernel.digest import digest
 from lumjax.kernel.region import Region
 from lumjax.target import Target
 
-PLANNER = 1  # raise when equal inputs may give another plan
+PLANNER = 1  # the version of the file format
 _HEADER = "lumjax-plan"
 
 
 def plan_key(region: Region, target: Target, budget: Budget, fast_math: bool) -> str:
     """What the plan is a function of."""
     rules = digest("\n".join(map(compile_rule, load_rules(fast_math))))
-    parts = (PLANNER, region.key, target.key, rules, repr(machine(target)), repr(budget))
+    parts = (planner_version(), region.key, target.key, rules, machine(target), budget)
     return digest("\n".join(map(str, parts)))
+
+
+@lru_cache(maxsize=1)
+def planner_version() -> str:
+    """A digest of the code that makes plans: another version may plan otherwise."""
+    here = Path(__file__).parent
+    sources = [*here.rglob("*.py"), *(here.parent / "kernel").glob("*.py")]
+    content = hashlib.sha256(str(PLANNER).encode())
+    for path in sorted(sources):
+        content.update(path.read_bytes())
+    return content.hexdigest()
 
 
 def load_plan(key: str, operations: Operations) -> Plan | None:

@@ -85,15 +85,18 @@ def _store(layout: Layout, members: Members, group: Group, term: Term) -> bool:
     return True
 
 
-def kernels_of(plan: Plan, lower: Lower) -> tuple[tuple[Kernel, ...], tuple[str, ...]]:
-    """The kernels of a plan that is known to lower, and the buffers that fall back."""
+def kernels_of(plan: Plan, lower: Lower) -> tuple[tuple[Kernel, ...], tuple[str, ...]] | None:
+    """A stored plan's kernels and the buffers that fall back; None if a group is now rejected."""
     kernels: list[Kernel] = []
     fallbacks: list[str] = []
     for group in plan.groups:
         result = lower(group)
         if isinstance(result, Reject):
-            result = lower_scalar(group.roots[0])
-            fallbacks.append(group.roots[0].buffer.name)
+            root, *others = group.roots
+            if others:
+                return None
+            result = lower_scalar(root)
+            fallbacks.append(root.buffer.name)
         kernels.append(result)
     return tuple(kernels), tuple(fallbacks)
 

@@ -44,8 +44,9 @@ def search(
     key = plan_key(region, target, budget, config.fast_math)
     started = time.perf_counter()
     plan = load_plan(key, operations)
-    if plan is not None:
-        kernels, fallbacks = kernels_of(plan, make)
+    made = None if plan is None else kernels_of(plan, make)
+    if plan is not None and made is not None:
+        kernels, fallbacks = made
         seconds = (("load", time.perf_counter() - started),)
         report = Report(region.key, True, cost=plan.cost, seconds=seconds, fallbacks=fallbacks)
         return Found(plan, kernels, report)

@@ -16,6 +16,8 @@ from lumjax.egraph.scalar import Operations
 from lumjax.egraph.search import search
 from lumjax.egraph.text import plan_from, plan_text
 from lumjax.errors import CacheWarning
+from lumjax.kernel.emit import Reject
+from lumjax.kernel.lower import lower as real_lower
 from lumjax.kernel.region import Region, cut
 from lumjax.target import Backend, Target
 from tests.egraph import programs as pr
@@ -197,6 +199,29 @@ def test_two_processes_share_the_directory(directory):
     assert [p.returncode for p in running] == [0, 0]
     assert outputs[0] == outputs[1]
     assert not list(Path(directory).rglob(".plan*"))
+
+
+def test_a_stored_plan_that_no_longer_lowers_is_searched_again(directory):
+    region = region_of("adam")
+    first = search(region, TARGET)
+    assert any(len(g.roots) > 1 for g in first.plan.groups)
+
+    def lower(group):
+        if len(group.roots) > 1:
+            return Reject(group.roots[0].term, "one root only")
+        return real_lower(group, TARGET)
+
+    again = search(region, TARGET, lower=lower)
+    assert not again.report.cached
+    assert all(len(g.roots) == 1 for g in again.plan.groups)
+    assert search(region, TARGET, lower=lower).plan == again.plan
+
+
+def test_another_version_of_the_planner_has_other_keys(monkeypatch):
+    region = region_of()
+    key = plan_key(region, TARGET, Budget(), False)
+    monkeypatch.setattr(cache, "planner_version", lambda: "another")
+    assert plan_key(region, TARGET, Budget(), False) != key
 
 
 def test_scalars_keep_their_bits(directory):

@@ -275,11 +275,10 @@ def test_a_lower_that_names_ever_smaller_terms_ends():
 
 def test_kernels_of_a_plan_again():
     result = found(pr.gelu_chain, x)
-    kernels, fallbacks = kernels_of(result.plan, kernel)
-    assert kernels == result.kernels
-    assert not fallbacks
-    _, fallbacks = kernels_of(result.plan, lambda g: Reject(g.roots[0].term, "never"))
-    assert fallbacks == ("o0",)
+    never = lambda g: Reject(g.roots[0].term, "never")
+    assert kernels_of(result.plan, kernel) == (result.kernels, ())
+    assert kernels_of(result.plan, never)[1] == ("o0",)
+    assert kernels_of(found(pr.adam, *[x] * 4).plan, never) is None
 
 
 # ---- parts
