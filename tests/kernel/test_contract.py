@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from lumjax import dtype as dt
@@ -210,3 +212,23 @@ def test_a_softmax_over_a_product_asks_for_the_product():
     product = matmul("NN", m, n, k)
     refused = lower(group(root("o", (m, n), softmax_terms(m, n, product))), TARGET)
     assert refused == Reject(product, refused.why)
+
+
+@pytest.mark.parametrize(("width", "registers"), [(64, 32), (16, 32), (32, 16)])
+@pytest.mark.parametrize("columns", [3, 20, 50])
+def test_tiles_of_other_machines(width, registers, columns):
+    target = replace(TARGET, vector_bytes=width, vector_registers=registers)
+    m, n, k = axis("m", 13), axis("n", columns), axis("k", 3)
+    g = group(root("o", (m, n), matmul("TN", m, n, k)))
+    kernel = check(g, kernel=lower(g, target))
+    (tile,) = tiles(kernel)
+    assert tile.cols % (width // 4) == 0
+    assert tile.rows * tile.cols // (width // 4) < registers
+
+
+def test_a_batch_axis_may_come_last():
+    m, n, k, b = axis("m", 4), axis("n", 5), axis("k", 3), axis("b", 2)
+    product = op("mul", load("x", b, m, k), load("y", k, n, b))
+    check(group(root("o", (m, n, b), reduce(SUM, k, product))))
+    product = op("mul", load("x", k, m, b), load("y", b, n, k))
+    check(group(root("o", (n, m, b), reduce(SUM, k, product))))
