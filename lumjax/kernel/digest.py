@@ -48,6 +48,15 @@ def stable_text(value: Any) -> str:
             return _plain_text(value)
 
 
+def has_text(value: Any) -> bool:
+    """Whether `stable_text` knows the value."""
+    try:
+        stable_text(value)
+    except TypeError:
+        return False
+    return True
+
+
 def _plain_text(value: Any) -> str:
     """The text of a value without parts."""
     match value:

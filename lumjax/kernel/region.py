@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from lumjax import dtype as dt
-from lumjax.kernel.digest import digest, region_text
+from lumjax.kernel.digest import digest, has_text, region_text
 from lumjax.kernel.remat import Parts, recompute
 from lumjax.trace.core import Atom, Effect, Eqn, Jaxpr, Var
 from lumjax.trace.dim import Dim, bounds
@@ -100,6 +100,8 @@ def classify(eqn: Eqn, native: NativeTest | None = None) -> Form:
             return Opaque(f"{dt.short_name(atom.aval.dtype)} values are computed by eval")
     if isinstance(form, Expand) or len(eqn.outputs) != 1:
         return Opaque(f"{eqn.prim.name} has no single-output form")
+    if not has_text(eqn.params):
+        return Opaque(f"{eqn.prim.name} has parameters without a stable text")
     if isinstance(form, Map) and native is not None:
         dtypes = tuple(a.aval.dtype for a in eqn.inputs)
         if not native(form.op, dtypes, eqn.outputs[0].aval.dtype):

@@ -6,8 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from lumjax.egraph.scalar import OPS
 from lumjax.kernel.digest import stable_text
 from lumjax.kernel.region import Alone, Region, cut, estimate, volume
+from lumjax.kernel.term import Apply, Lit
 from lumjax.ops import elementwise as ew
 from lumjax.ops import layout as la
 from lumjax.ops import transcendental as tr
@@ -214,6 +216,13 @@ def test_stable_text_refuses_what_has_no_text():
         stable_text(object())
 
 
+def test_parameters_without_a_text_run_alone():
+    odd = replace(ew.neg_p, form=lambda a, what: ew.neg_p.form(a), aval=lambda a, what: (a,))
+    steps = cut(staged(lambda a: odd.bind(a, what=object())[0], x))
+    assert isinstance(steps[0], Alone)
+    assert "stable text" in steps[0].form.why
+
+
 def test_stable_text_tells_values_apart():
     values = [
         0.0,
@@ -259,3 +268,49 @@ def test_cycles_are_impossible_but_checked():
     assert isinstance(jaxpr.eqns[0], Eqn)
     assert cut(replace(jaxpr, outputs=jaxpr.outputs))
     assert callable(elementwise)
+
+
+def test_operations_without_native_code_run_alone():
+    jaxpr = staged(lambda a: ew.add(tr.exp(a), tr.log(a)), x)
+    asked = []
+
+    def native(op, dtypes, dtype):
+        asked.append((op.name, dtypes, dtype))
+        return op.name != "log"
+
+    steps = cut(jaxpr, native=native)
+    (alone,) = [s for s in steps if isinstance(s, Alone)]
+    assert alone.eqn.prim.name == "log"
+    assert "no native code for log" in alone.form.why
+    assert {name for name, _, _ in asked} == {"exp", "log", "add"}
+    check_order(jaxpr, steps)
+
+
+def test_an_effect_keeps_a_compilable_operation_alone():
+    talking = replace(ew.mul_p, effect=Effect.UNORDERED)
+    steps = cut(staged(lambda a: talking.bind(a, a)[0], x))
+    assert isinstance(steps[0], Alone)
+    assert "effect" in steps[0].form.why
+
+
+def test_masks_and_other_cheap_values_are_recomputed_not_stored():
+    """The backward half reads what the forward half stores anyway, and computes the rest again."""
+
+    def f(a, w):
+        z = pr.matmul(a, w)
+        h = pr.relu(z)
+        y = opaque(pr.matmul(h, w))
+        return ew.mul(y, ew.mul(h, np.float32(3))), z
+
+    steps = cut(staged(f, x, x))
+    stored = [v for r in regions(steps) for v in r.outputs]
+    assert len(stored) == 4  # z, h (an operand), the product, and the result
+    last = regions(steps)[-1]
+    assert {e.prim.name for e in last.eqns} >= {"mul"}
+
+
+def test_terms_are_interned():
+    a, b = (Apply(OPS["neg"], (Lit(np.dtype("f4"), b"\0" * 4),), np.dtype("f4")) for _ in "ab")
+    assert a is b
+    assert hash(a) == hash(b)
+    assert Lit(np.dtype("f4"), b"\0\0\0\x80") is not Lit(np.dtype("f4"), b"\0" * 4)
