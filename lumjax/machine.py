@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,27 +9,12 @@ import numpy as np
 from lumjax import numpy as jnp
 from lumjax import tree
 from lumjax.errors import ArgumentValueError
+from lumjax.target import HOST, Place
 from lumjax.trace.array import Array
 from lumjax.trace.core import Tracer
 
 
-@dataclass(frozen=True, slots=True)
-class CpuDevice:
-    """The host processor."""
-
-    id: int = 0
-    platform: str = "cpu"
-    device_kind: str = "cpu"
-    process_index: int = 0
-
-    def __repr__(self) -> str:
-        return f"CpuDevice(id={self.id})"
-
-
-_HOST = CpuDevice()
-
-
-def devices(backend: str | None = None) -> list[CpuDevice]:
+def devices(backend: str | None = None) -> list[Place]:
     """The devices that programs run on.
 
     >>> devices()
@@ -43,12 +27,12 @@ def devices(backend: str | None = None) -> list[CpuDevice]:
             got=repr(backend),
             fix="leave the backend out",
         )
-    return [_HOST]
+    return [HOST]
 
 
 def local_devices(
     process_index: int | None = None, backend: str | None = None, host_id: int | None = None
-) -> list[CpuDevice]:
+) -> list[Place]:
     """The devices of this process."""
     del process_index, host_id
     return devices(backend)

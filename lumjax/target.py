@@ -41,6 +41,22 @@ class Target:
         return max(1, self.vector_bytes // itemsize)
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an array lives, as users see it; its attributes are those of jax.Device."""
+
+    platform: str
+    id: int = 0
+    device_kind: str = "cpu"
+    process_index: int = 0
+
+    def __repr__(self) -> str:
+        return f"{self.platform.capitalize()}Device(id={self.id})"
+
+
+HOST = Place("cpu")
+
+
 class Device(Protocol):
     """The seam: what the runtime asks of a CPU or a GPU."""
 

@@ -234,6 +234,7 @@ def test_one_device():
     assert lumjax.process_count() == 1
     assert lumjax.devices()[0].platform == lumjax.default_backend()
     assert lumjax.local_devices() == lumjax.devices("cpu")
+    assert jnp.ones(2).devices() == {jnp.ones(2).device} == set(lumjax.devices())
     with pytest.raises(ValueError, match="backend"):
         lumjax.devices("tpu")
 

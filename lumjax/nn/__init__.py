@@ -136,7 +136,7 @@ def elu(x: ArrayLike, alpha: ArrayLike = 1.0) -> Any:
 
 def celu(x: ArrayLike, alpha: ArrayLike = 1.0) -> Any:
     """max(x, 0) + min(alpha * (exp(x / alpha) - 1), 0)."""
-    value = _float(x)
+    value = jnp.asarray(x)
     return jnp.maximum(value, 0.0) + alpha * jnp.expm1(jnp.minimum(value, 0.0) / alpha)
 
 

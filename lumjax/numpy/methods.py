@@ -11,6 +11,7 @@ import numpy as np
 from lumjax.errors import ConcretizationError
 from lumjax.numpy import creation, elementwise, indexing, linear, manipulation, reductions, sorting
 from lumjax.numpy.updates import At
+from lumjax.target import HOST, Place
 from lumjax.trace.array import Array
 from lumjax.trace.core import Tracer, aval_of, set_methods
 
@@ -85,10 +86,10 @@ def _block_until_ready(self: Any) -> Any:
     return self
 
 
-def _devices(self: Any) -> set[str]:
+def _devices(self: Any) -> set[Place]:
     """The devices that hold the array."""
     del self
-    return {"cpu"}
+    return {HOST}
 
 
 def _copy_to_host_async(self: Any) -> None:
@@ -104,6 +105,7 @@ _PROPERTIES: dict[str, Callable[[Any], Any]] = {
     "imag": elementwise.imag,
     "nbytes": lambda x: aval_of(x).size * aval_of(x).dtype.itemsize,
     "itemsize": lambda x: aval_of(x).dtype.itemsize,
+    "device": lambda _: HOST,
     "weak_type": lambda x: aval_of(x).weak,
 }
 
@@ -123,7 +125,7 @@ def install() -> None:
     methods |= {n: property(f) for n, f in _PROPERTIES.items()}
     methods |= {
         "reshape": _reshape, "transpose": _transpose, "flatten": _flatten, "item": _item,
-        "tolist": _tolist, "conjugate": elementwise.conj, "block_until_ready": _block_until_ready,
+        "tolist": _tolist, "conj": elementwise.conj, "conjugate": elementwise.conj, "block_until_ready": _block_until_ready,
         "devices": _devices, "copy_to_host_async": _copy_to_host_async,
         "__getitem__": indexing.getitem, "__iter__": _iter,
         "__setitem__": _read_only("[index] = value"), "__delitem__": _read_only("[index]"),
