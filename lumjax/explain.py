@@ -1,7 +1,7 @@
 """explain(f, *args): what the compiler made of a function, as text.
 
-The jaxpr; the regions it was cut into; each region's kernels with the user's lines they compute, the
-rules that fired and the predicted cost; what runs through `eval` and why; cache hits; memory.
+The jaxpr; the regions it was cut into; each region's kernels with the user's lines they compute,
+the rules that fired and the predicted cost; what runs through `eval` and why; cache hits; memory.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Every record compiled against its eval: the same samples through native kernels and through NumPy."""
+"""Every record compiled against its eval: the same samples through native kernels and through
+NumPy.
+"""
 
 from __future__ import annotations
 

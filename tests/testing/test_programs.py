@@ -45,11 +45,12 @@ def test_every_word_occurs():
 
 def test_a_wrong_program_is_reported(monkeypatch, capsys):
     word = VOCABULARY["sin"]
-    calls = iter(range(10**6))
+    calls = iter(range(10**6))  # makes it no function of its input
+
     monkeypatch.setitem(
         VOCABULARY,
         "sin",
-        type(word)(lambda xs, _: xs[0] * float(next(calls)), word.pick),  # not a function of its input
+        type(word)(lambda xs, _: xs[0] * float(next(calls)), word.pick),
     )
     only = build(RandomChooser(0), 3, ["sin"])
     assert only.nodes
