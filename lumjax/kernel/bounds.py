@@ -35,6 +35,7 @@ from lumjax.kernel.ir import (
 from lumjax.kernel.term import Buffer
 from lumjax.trace import dim as dims
 from lumjax.trace.dim import Dim, Expr, IndexOp
+from lumjax.trace.expr import leaves
 
 INDEX_LIMIT = 1 << 62  # bytes: offsets are 64-bit
 
@@ -179,6 +180,7 @@ class _Walk:
         if any(isinstance(c, int) and not c for c in where):
             return
         known = [k for c in where for k in _guarantees(c)]
+        at, known = _tightened(at, known)
         low, high = _improved(at, known, -1), _improved(at, known, 1)
         small = elements * buffer.dtype.itemsize < INDEX_LIMIT
         if not (
@@ -204,6 +206,27 @@ def _guarantees(condition: Dim) -> Iterator[Dim]:
             yield -condition.args[0]
         case _:
             return
+
+
+def _tightened(expr: Dim, known: Sequence[Dim]) -> tuple[Dim, list[Dim]]:
+    """The expression, and what is known >= 0, with the bounds that the latter set on variables."""
+    narrow: dict[str, Expr] = {}
+    for fact in known:
+        if not isinstance(fact, Expr) or len(names := dims.symbols(fact)) != 1:
+            continue
+        (name,) = names
+        c, rest = dims.coefficient(fact, name), dims.substitute(fact, {name: 0})
+        (symbol,) = (narrow[name],) if name in narrow else leaves(fact)
+        if not isinstance(c, int) or not c or not isinstance(rest, int):
+            continue
+        low, high = symbol.lo, symbol.hi
+        if c > 0:  # symbol >= -rest / c
+            low = -(rest // c) if low is None else max(low, -(rest // c))
+        else:  # symbol <= rest / -c
+            high = rest // -c if high is None else min(high, rest // -c)
+        narrow[name] = dims.symbol(name, low, high)
+    values: dict[str, Dim] = dict(narrow)
+    return dims.substitute(expr, values), [dims.substitute(f, values) for f in known]
 
 
 def _improved(expr: Dim, known: Sequence[Dim], sign: int) -> Dim:
@@ -235,5 +258,6 @@ def _at_most(expr: Dim, limit: int, variables: Sequence[Variable]) -> bool:
         if c is None or not isinstance(c, int) or not c:
             continue
         ends = [e - 1 for e in variable.ends] if c > 0 else [variable.begin]
-        return any(_at_most(expr + c * (e - variable.symbol), limit, variables[:k]) for e in ends)
+        name = variable.symbol.name
+        return any(_at_most(dims.substitute(expr, {name: e}), limit, variables[:k]) for e in ends)
     return False

@@ -45,19 +45,34 @@ Array: TypeAlias = np.ndarray[Any, Any]
 Buffers: TypeAlias = Mapping[str, Array]
 Sizes: TypeAlias = Mapping[str, int]
 
+ROUNDING = 4  # units in the last place by which noise changes every intermediate result
 ELEMENTS_AT_ONCE = 1 << 22  # a larger intermediate is computed piece by piece
 
 
-def evaluate(root: Root, buffers: Buffers, sizes: Sizes | None = None, wide: bool = False) -> Array:
-    """The root's array: its buffer's dtype, or float64/complex128 for inexact dtypes if `wide`."""
-    return _evaluate_together((root,), buffers, sizes or {}, wide)[root.buffer.name]
+def evaluate(
+    root: Root,
+    buffers: Buffers,
+    sizes: Sizes | None = None,
+    wide: bool = False,
+    noise: int | None = None,
+) -> Array:
+    """The root's array: its buffer's dtype, or float64/complex128 for inexact dtypes if `wide`.
+
+    `noise` seeds random rounding errors in every intermediate result, as its own dtype would make.
+    """
+    return _evaluate_together((root,), buffers, sizes or {}, wide, noise)[root.buffer.name]
 
 
 def evaluate_at(
-    root: Root, buffers: Buffers, coords: Array, sizes: Sizes | None = None, wide: bool = False
+    root: Root,
+    buffers: Buffers,
+    coords: Array,
+    sizes: Sizes | None = None,
+    wide: bool = False,
+    noise: int | None = None,
 ) -> Array:
     """The root's values at `coords`, an integer array [samples, rank], each computed by itself."""
-    return evaluate_group_at(Group((root,)), buffers, coords, sizes, wide)[root.buffer.name]
+    return evaluate_group_at(Group((root,)), buffers, coords, sizes, wide, noise)[root.buffer.name]
 
 
 def evaluate_group(
@@ -71,13 +86,18 @@ def evaluate_group(
 
 
 def evaluate_group_at(
-    group: Group, buffers: Buffers, coords: Array, sizes: Sizes | None = None, wide: bool = False
+    group: Group,
+    buffers: Buffers,
+    coords: Array,
+    sizes: Sizes | None = None,
+    wide: bool = False,
+    noise: int | None = None,
 ) -> dict[str, Array]:
     """The values at `coords` of every root, by buffer name; the roots' axes agree."""
     roots = group.roots
     axes = {a.name: np.asarray(coords[:, k]) for k, a in enumerate(roots[0].axes)}
     terms = [_separate(r) for r in roots]
-    run = _Run(terms, buffers, sizes or {}, wide, axes, dict.fromkeys(axes, 0))
+    run = _Run(terms, buffers, sizes or {}, wide, axes, dict.fromkeys(axes, 0), noise)
     out: dict[str, Array] = {}
     for root, term in zip(roots, terms, strict=True):
         value = run.value(term)
@@ -95,7 +115,7 @@ def by_axes(roots: Sequence[Root]) -> list[tuple[Root, ...]]:
 
 
 def _evaluate_together(
-    roots: Sequence[Root], buffers: Buffers, sizes: Sizes, wide: bool
+    roots: Sequence[Root], buffers: Buffers, sizes: Sizes, wide: bool, noise: int | None = None
 ) -> dict[str, Array]:
     """Roots over the same axes, sharing what they have in common."""
     shape = tuple(extent(a, sizes) for a in roots[0].axes)
@@ -104,7 +124,7 @@ def _evaluate_together(
     labels = {a.name: k for k, a in enumerate(roots[0].axes)}
     for box in _boxes(shape, max(_largest(t, sizes) for t in terms)):
         axes = {a.name: np.arange(*r) for a, r in zip(roots[0].axes, box, strict=True)}
-        run = _Run(terms, buffers, sizes, wide, axes, labels)
+        run = _Run(terms, buffers, sizes, wide, axes, labels, noise)
         for root, term in zip(roots, terms, strict=True):
             value = run.value(term)
             target = out[root.buffer.name]
@@ -285,7 +305,9 @@ class _Run:
         wide: bool,
         ranges: dict[str, Array],
         labels: dict[str, int],
+        noise: int | None = None,
     ) -> None:
+        self.noise = None if noise is None else np.random.default_rng(noise)
         bound, self.labels = _layout(tuple(terms), tuple(labels.items()))
         self.buffers = buffers
         self.sizes = sizes
@@ -313,8 +335,17 @@ class _Run:
                 continue
             stack.pop()
             if node not in self.memo:
-                self.memo[node] = self._compute(node)
+                value = self._compute(node)
+                noisy = self.noise is not None and dt.is_inexact(node.dtype)
+                self.memo[node] = self._blurred(value, node) if noisy else value
         return self.memo[term]
+
+    def _blurred(self, value: Array, term: Term) -> Array:
+        """The value with some units in the last place of the term's dtype changed at random."""
+        assert self.noise is not None, "only called with noise"
+        unit = ROUNDING * float(dt.finfo(term.dtype).eps)
+        with np.errstate(all="ignore"):
+            return value * (1 + unit * self.noise.uniform(-1, 1, value.shape))
 
     def _needs(self, term: Term) -> tuple[Term, ...]:
         pair = self._contraction(term) if isinstance(term, Reduction) else None
