@@ -18,6 +18,7 @@ from lumjax.kernel.region import volume
 from lumjax.kernel.term import Apply, Axis, Group, Load, Reduction, Root, Term, free_names
 
 _CANDIDATES = 12  # shared terms that are tried
+_RESIDENT = 512  # points of a column that stay in cache between its reduction and its use
 _SMALL = 64  # reading one buffer of fewer elements is no reason to share a kernel
 
 Members: TypeAlias = "tuple[Root, ...]"
@@ -117,6 +118,9 @@ class Groups:
         if any(check.free(t) != grid for t in check.found):
             return True  # rows with sums across them
         reduced = {frozenset(a.name for a in t.axes) for t in check.found}
+        long = max(extent_of(sorted(r), self.layout.axes) for r in reduced) > _RESIDENT
+        if long and any(_by_columns(r, grid) for r in roots):
+            return False  # sums over columns and a pass over everything: two passes either way
         rest = {over(r) - grid for r in roots} - {frozenset[str]()}
         return bool(grid) and len(rest | reduced) == 1
 
@@ -190,6 +194,12 @@ def _without_unread(
         return layout, members
     kept = tuple(tuple(r for r in m if r.buffer.name not in unread) for m in members)
     return layout.without(unread), tuple(m for m in kept if m)
+
+
+def _by_columns(root: Root, grid: frozenset[str]) -> bool:
+    """Whether a root holds whole rows of which the innermost axis is not reduced."""
+    axes = [a.name for a in root.axes if a.name in over(root)]
+    return len(axes) > len(grid) and axes[-1] in grid
 
 
 class Meter:

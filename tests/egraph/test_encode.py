@@ -11,6 +11,8 @@ from lumjax.ops import transcendental as tr
 from lumjax.ops import view as vw
 from tests.egraph import programs as pr
 
+pytestmark = pytest.mark.sampled(3)
+
 
 def only_region(f, *avals):
     steps = cut(pr.Program("", f, avals).jaxpr())

@@ -128,6 +128,16 @@ def test_layer_norm_and_its_gradients_are_one_pass_over_the_rows():
     assert sorted(len(r.axes) for r in group.roots) == [0, 1, 1, 2]
 
 
+def test_column_sums_read_what_another_kernel_stores():
+    def f(a, b):
+        y = tr.tanh(ew.mul(a, ew.add(a, b)))
+        return y, la.reduce_sum(y, (0,))
+
+    first, second = groups(f, pr.aval(4096, 96), pr.aval(4096, 96))
+    (load,) = loads(second.roots[0].term)
+    assert load.buffer == first.roots[0].buffer
+
+
 def test_rows_under_a_contraction_are_stored_first():
     plan = found(lambda a, w: pr.matmul(pr.softmax(a, 1), w), wide, pr.aval(512, 8)).plan
     contractions = [t for g in plan.groups for r in g.roots for t in subterms(r.term) if factors(t)]

@@ -20,6 +20,8 @@ from lumjax.kernel.region import Region, cut
 from lumjax.kernel.term import subterms
 from tests.egraph import programs as pr
 
+pytestmark = pytest.mark.sampled(4)
+
 named = pytest.mark.parametrize("rule", RULES, ids=lambda r: r.name)
 x, y, row, column = leaf("x", I, J), leaf("y", I, J), leaf("r", I), leaf("c", J)
 
