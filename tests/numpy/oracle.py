@@ -97,7 +97,9 @@ def theirs(expression: str) -> list[Leaf]:
     return leaves(jax.tree.leaves(eval(expression, THEIRS)))
 
 
-def assert_same(got: list[Leaf], want: list[Leaf], tolerance: float | None = None) -> None:
+def assert_same(
+    got: list[Leaf], want: list[Leaf], tolerance: float | None = None, signs: bool = True
+) -> None:
     assert [a.about for a in got] == [b.about for b in want]
     for a, b in zip(got, want, strict=True):
         x, y = a.value, b.value
@@ -107,15 +109,17 @@ def assert_same(got: list[Leaf], want: list[Leaf], tolerance: float | None = Non
             continue
         wide = np.complex128 if y.dtype.kind == "c" else np.float64
         np.testing.assert_allclose(x.astype(wide), y.astype(wide), rtol=rtol, atol=rtol)
-        if y.dtype.kind != "c":
+        if y.dtype.kind != "c" and signs:
             zeros = (y == 0) & (x == 0)
             np.testing.assert_array_equal(np.signbit(x[zeros]), np.signbit(y[zeros]))
 
 
-def check(expression: str, tolerance: float | None = None) -> None:
-    """`expression` means the same in both libraries: values, dtypes, shapes and weak types."""
+def check(expression: str, tolerance: float | None = None, signs: bool = True) -> None:
+    """`expression` means the same in both libraries: values, dtypes, shapes and weak types; the
+    signs of zeros too unless `signs` is False.
+    """
     ours = leaves(tree.leaves(eval(expression, OURS)))
-    assert_same(ours, theirs(expression), tolerance)
+    assert_same(ours, theirs(expression), tolerance, signs)
 
 
 def lines(text: str) -> list[str]:

@@ -7,6 +7,8 @@ import pytest
 import lumjax.numpy as jnp
 from tests.numpy.oracle import check, lines
 
+pytestmark = pytest.mark.sampled(4)
+
 FLOAT = (
     "exp exp2 expm1 log log2 log10 log1p sqrt cbrt sin cos tan arcsin arccos arctan sinh cosh tanh "
     "arcsinh arccosh arctanh reciprocal deg2rad rad2deg sinc"

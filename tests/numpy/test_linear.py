@@ -6,6 +6,8 @@ import pytest
 
 from tests.numpy.oracle import check, lines
 
+pytestmark = pytest.mark.sampled(3)
+
 
 @pytest.mark.parametrize(
     "expression",

@@ -6,6 +6,8 @@ import pytest
 
 from tests.numpy.oracle import check, lines
 
+pytestmark = pytest.mark.sampled(3)
+
 NAMES = (
     "sum prod max min mean var std all any argmax argmin cumsum cumprod ptp count_nonzero".split()
 )
