@@ -13,6 +13,8 @@ import lumjax.numpy as jnp
 from lumjax.errors import ArgumentTypeError, ArgumentValueError, ConcretizationError
 from lumjax.numpy.updates import AtIndex
 
+pytestmark = pytest.mark.sampled(4)
+
 NAMES = (Path(__file__).parent / "golden" / "api_names.txt").read_text().split()
 
 

@@ -11,6 +11,8 @@ from lumjax import lax, nn
 from lumjax.config import config
 from tests.numpy.oracle import check, lines
 
+pytestmark = pytest.mark.sampled(3)
+
 jax = pytest.importorskip("jax")
 
 ACTIVATIONS = ["relu", "relu6", "sigmoid", "softplus", "log_sigmoid", "soft_sign", "silu", "swish", "mish",

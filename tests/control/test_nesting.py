@@ -18,6 +18,8 @@ from lumjax.trace.stage import stage
 from tests.control.programs import BOTH_MODES, FORWARD_ONLY, LANES, POINT, REVERSE_ONLY
 from tests.control.worlds import close, jax_world, plain, real
 
+pytestmark = pytest.mark.sampled(8)
+
 DIRECTION = np.array([0.2, 1.0, -0.5])
 
 

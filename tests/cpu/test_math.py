@@ -19,6 +19,8 @@ from lumjax.ops import numerics
 from lumjax.trace.form import Trait
 from tests.cpu.kernels import apply, op
 
+pytestmark = pytest.mark.sampled(4)
+
 RNG = np.random.default_rng(7)
 EDGES = np.array(
     [0.0, -0.0, 1, -1, np.inf, -np.inf, np.nan, 1e-45, -1e-45, 1.17549435e-38, 3.4028235e38,

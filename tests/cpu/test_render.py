@@ -40,6 +40,8 @@ from tests.cpu.kernels import compare, const, kernel, map_kernel, op, sym
 from tests.cpu.random_kernels import Generator, array
 from tests.cpu.test_tile import matmul
 
+pytestmark = pytest.mark.sampled(4)
+
 F32 = dt.float32
 RNG = np.random.default_rng(3)
 ADD = op("add", 2, np.add)

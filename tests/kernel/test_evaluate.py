@@ -196,3 +196,16 @@ def test_more_axes_than_numpy_has_dimensions():
         term = op("add", term, reduce(SUM, a, load(f"x{k}", a)))
     buffers = {f"x{k}": np.ones(2, np.float32) for k in range(80)}
     assert evaluate(root("o", (), term), buffers) == 160
+
+
+def test_noise_moves_results_by_rounding_errors():
+    i = axis("i", 100)
+    x = normal(100)
+    r = root("o", (i,), op("exp", load("x", i)))
+    exact = evaluate(r, {"x": x}, wide=True)
+    noisy = evaluate(r, {"x": x}, wide=True, noise=1)
+    error = np.abs(noisy / exact - 1)
+    assert 0 < error.max() < 1e-5
+    again = evaluate(r, {"x": x}, wide=True, noise=1)
+    np.testing.assert_array_equal(noisy, again)
+    assert np.any(noisy != evaluate(r, {"x": x}, wide=True, noise=2))

@@ -19,9 +19,23 @@ from lumjax.kernel.evaluate import evaluate
 from lumjax.kernel.guard import Canaries, guarded
 from lumjax.kernel.lower import lower
 from lumjax.kernel.prepare import parametrise
+from lumjax.kernel.term import Load
 from lumjax.kernel.verify import check_kernel
+from lumjax.trace import dim as dims
 from lumjax.trace.form import ReduceOp
-from tests.kernel.build import SUM, TARGET, axis, buf, group, lit, load, op, reduce, root
+from tests.kernel.build import (
+    SUM,
+    TARGET,
+    axis,
+    buf,
+    group,
+    lit,
+    load,
+    op,
+    reduce,
+    root,
+    sym,
+)
 from tests.kernel.mutate import once, rebuild
 from tests.kernel.test_contract import matmul
 from tests.kernel.test_row import layer_norm_backward, softmax_terms
@@ -121,9 +135,6 @@ def careless(kernel, buffers, sizes):
 def test_an_unprovable_gather_is_refused():
     i = axis("i", 5)
     rows = load("rows", i, dtype=np.int32)
-    from lumjax.kernel.term import Load
-    from lumjax.trace import dim as dims
-
     wild = Load(buf("table", 4), (dims.symbol("g", 0, 3),), indices=(("g", rows),))
     g = group(root("o", (i,), wild))
     kernel = lower(g, TARGET)
@@ -181,3 +192,25 @@ def test_a_guarded_array_faults_behind_its_end():
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False)
     assert done.returncode < 0
+
+
+def test_cancellation_is_judged_by_rounding_errors():
+    x, y = load("x"), load("y")
+    total = op("mul", op("add", x, y), lit(3.0))
+    same = op("add", op("mul", x, lit(3.0)), op("mul", y, lit(3.0)))
+    g = group(root("o", (), op("sub", total, same)))  # zero but for rounding
+    for seed in range(8):
+        assert check_kernel(lower(g, TARGET), g, emulate, seed=seed).ok
+    bad = group(root("o", (), op("sub", total, op("mul", same, lit(1.001)))))
+    assert not check_kernel(lower(bad, TARGET), g, emulate).ok
+
+
+def test_masks_bound_quotients():
+    i = axis("i", 9)
+    odd = dims.equal(dims.remainder(sym(i), 2), 1)
+    inside = dims.logical_and(odd, dims.less(sym(i), 6))
+    spread = Load(buf("x", 3), (dims.floor_divide(sym(i), 2),), inside, lit(0.0))
+    g = group(root("o", (i,), spread))
+    kernel = lower(g, TARGET)
+    assert prove_bounds(kernel, verify.traced_sizes(kernel, {})) == ()
+    assert check_kernel(kernel, g, emulate).ok

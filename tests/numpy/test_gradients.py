@@ -1,15 +1,14 @@
-"""Gradients of public functions against JAX's, and of their gradients."""
+"""Gradients of public functions: against JAX's, compiled against eager, first and second order."""
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from tests.numpy.oracle import check, lines
+import lumjax
+from tests.numpy.oracle import OURS, check, lines
 
-
-@pytest.mark.parametrize(
-    "body",
-    lines("""
+FIRST = lines("""
     jnp.sum(jnp.hypot(x, p34))
     jnp.sum(jnp.logaddexp(x, g34))
     jnp.sum(jnp.logaddexp2(x, g34))
@@ -102,15 +101,8 @@ from tests.numpy.oracle import check, lines
     jnp.sum(lax.associative_scan(lax.mul, x, axis=1) * g34)
     jnp.sum(jax.scipy.special.xlogy(x, p34) + jax.scipy.special.entr(x) + jax.scipy.special.ndtr(x))
     jnp.sum(jax.scipy.special.log_ndtr(x * 4 - 2) + jax.scipy.special.logit(x))
-"""),
-)
-def test_first_order(body):
-    check(f"jax.grad(lambda x: {body})(p34)", 5e-5, signs=False)
-
-
-@pytest.mark.parametrize(
-    "body",
-    lines("""
+""")
+SECOND = lines("""
     jnp.prod(x)
     jnp.sum(jnp.cumprod(x))
     jnp.linalg.norm(x)
@@ -126,7 +118,24 @@ def test_first_order(body):
     jnp.sum(x.at[1].mul(x[0]) ** 2)
     jnp.sum(jnp.max(jnp.outer(x, x), axis=0))
     jnp.sum(jnp.logaddexp(x, x[::-1]))
-"""),
-)
+""")
+
+
+@pytest.mark.parametrize("body", FIRST)
+def test_first_order(body):
+    check(f"jax.grad(lambda x: {body})(p34)", 5e-5, signs=False)
+
+
+@pytest.mark.parametrize("body", FIRST)
+def test_compiled_is_eager(body):
+    f = lumjax.value_and_grad(eval(f"lambda x: {body}", OURS))
+    x = OURS["p34"]
+    for eager, compiled in zip(f(x), lumjax.jit(f)(x), strict=True):
+        assert (eager.shape, eager.dtype) == (compiled.shape, compiled.dtype)
+        assert eager.weak_type == compiled.weak_type
+        np.testing.assert_allclose(np.asarray(eager), np.asarray(compiled), rtol=3e-5, atol=3e-6)
+
+
+@pytest.mark.parametrize("body", SECOND)
 def test_second_order(body):
     check(f"jax.hessian(lambda x: {body})(f4)", 2e-4, signs=False)

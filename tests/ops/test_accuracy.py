@@ -14,6 +14,8 @@ from lumjax.config import config
 from lumjax.trace.array import Array
 from tests.ops.accuracy import EXACT, accuracy_table, draw, evaluate, reference, ulp_error
 
+pytestmark = pytest.mark.sampled(3)
+
 BOUND = 4.0
 # Relative accuracy is lost near the zeros of these two, computed in the precision of the argument.
 NEAR_ZEROS = ("lgamma", "digamma")

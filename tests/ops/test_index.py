@@ -19,6 +19,8 @@ from lumjax.trace.form import GatherMode, Opaque
 from lumjax.trace.stage import stage
 from tests.ops import laws
 
+pytestmark = pytest.mark.sampled(3)
+
 f32 = lambda *shape: ShapedArray(shape, dt.float32)
 KEYS = np.arange(8, dtype=np.uint32).reshape(4, 2).view(dt.key).reshape(4)
 ROWS = windows.GatherDimensionNumbers((1,), (0,), (0,))

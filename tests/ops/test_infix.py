@@ -23,6 +23,8 @@ from lumjax.trace.array import Array
 from lumjax.trace.core import aval_of
 from lumjax.trace.stage import stage
 
+pytestmark = pytest.mark.sampled(3)
+
 OPERATORS = (
     operator.add, operator.sub, operator.truediv, operator.floordiv, operator.mod, operator.pow,
     operator.lt, operator.eq, operator.and_, operator.lshift,

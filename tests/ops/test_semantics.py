@@ -16,6 +16,8 @@ from lumjax import ops
 from lumjax.config import config
 from lumjax.trace.array import Array
 
+pytestmark = pytest.mark.sampled(4)
+
 FLOATS = {d.name: d for d in dt.FLOATING}
 INTEGERS = {d.name: d for d in dt.INTEGER}
 
