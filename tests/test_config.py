@@ -69,7 +69,7 @@ def test_bad_settings():
         with pytest.raises(error), config.scope(**{name: value}):
             pass
     with pytest.raises(AttributeError):
-        config.no_such_setting  # noqa: B018
+        config.no_such_setting
 
 
 def test_an_integer_is_a_float_setting(restored):
@@ -105,7 +105,8 @@ def test_jit_retraces_when_x64_changes():
 )
 def test_environment(variable, expression, value):
     name, _, text = variable.partition("=")
-    code = f"import os; os.environ[{name!r}] = {text!r}\nfrom lumjax.config import config\nprint({expression})"
+    code = f"import os; os.environ[{name!r}] = {text!r}\n"
+    code += f"from lumjax.config import config\nprint({expression})"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == value
 

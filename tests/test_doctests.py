@@ -17,8 +17,9 @@ MODULES = [
     "lumjax.numpy.creation", "lumjax.numpy.elementwise", "lumjax.numpy.functional",
     "lumjax.numpy.indexing", "lumjax.numpy.linalg", "lumjax.numpy.linear",
     "lumjax.numpy.manipulation", "lumjax.numpy.padding", "lumjax.numpy.reductions",
-    "lumjax.numpy.sorting", "lumjax.numpy.updates", "lumjax.optim", "lumjax.optim.schedules", "lumjax.placement",
-    "lumjax.profiler", "lumjax.random", "lumjax.scipy.special", "lumjax.testing.checks",
+    "lumjax.numpy.sorting", "lumjax.numpy.updates", "lumjax.optim", "lumjax.optim.schedules",
+    "lumjax.placement", "lumjax.profiler", "lumjax.random", "lumjax.scipy.special",
+    "lumjax.testing.checks",
     "lumjax.trace.batch", "lumjax.tree", "lumjax.tree_util", "lumjax.typing",
 ]  # fmt: skip
 

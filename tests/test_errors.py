@@ -1,4 +1,4 @@
-"""Bad input gets an exception that says operation, requirement, what came, the line and the remedy."""
+"""Bad input gets an exception that says operation, requirement, input, line and remedy."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ from lumjax.trace.core import active_traces
 
 X = np.ones((3, 4), np.float32)
 LEAK = []
+DOT = jnp.vectorize(jnp.dot, signature="(n),(n)->()")
 
 
 def leak():
@@ -105,7 +106,7 @@ CASES = {
     "where with one": (ArgumentValueError, lambda: jnp.where(X > 0, 1.0)),
     "select": (ArgumentValueError, lambda: jnp.select([X > 0], [])),
     "vectorize signature": (ArgumentValueError, lambda: jnp.vectorize(len, signature="n->m")),
-    "vectorize sizes": (ShapeError, lambda: jnp.vectorize(jnp.dot, signature="(n),(n)->()")(X, X[:, :3])),
+    "vectorize sizes": (ShapeError, lambda: DOT(X, X[:, :3])),
     "item": (ValueError, lambda: jnp.asarray(X).item()),
     "bool of an array": (ArgumentValueError, lambda: bool(jnp.asarray(X))),
     "iterate a scalar": (TypeError, lambda: list(jnp.asarray(1.0))),

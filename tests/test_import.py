@@ -8,12 +8,24 @@ import sys
 
 import pytest
 
-HEAVY = ["egglog", "llvmlite", "scipy", "rich", "jax", "jaxlib", "hypothesis", "pytest", "matplotlib",
-         "safetensors", "optax"]  # fmt: skip
+HEAVY = [
+    "egglog",
+    "llvmlite",
+    "scipy",
+    "rich",
+    "jax",
+    "jaxlib",
+    "hypothesis",
+    "pytest",
+    "matplotlib",
+    "safetensors",
+    "optax",
+]
 
 
 def loaded(code: str) -> set[str]:
-    script = f"{code}\nimport sys, json\nprint(json.dumps(sorted({{m.split('.')[0] for m in sys.modules}})))"
+    names = "sorted({m.split('.')[0] for m in sys.modules})"
+    script = f"{code}\nimport sys, json\nprint(json.dumps({names}))"
     out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     return set(json.loads(out.stdout.splitlines()[-1]))
 
@@ -23,12 +35,33 @@ def test_import_is_light():
 
 
 def test_eager_code_is_light():
-    code = "import lumjax, lumjax.numpy as jnp\nlumjax.grad(lambda x: jnp.sum(jnp.tanh(x)))(jnp.ones(3))"
+    code = "import lumjax, lumjax.numpy as jnp\n"
+    code += "lumjax.grad(lambda x: jnp.sum(jnp.tanh(x)))(jnp.ones(3))"
     assert not loaded(code) & set(HEAVY)
 
 
-@pytest.mark.parametrize("name", ["numpy", "lax", "nn", "random", "optim", "tree", "tree_util", "scipy.special",
-                                  "flatten_util", "debug", "ad_checkpoint", "profiler", "typing", "dtypes",
-                                  "testing", "errors", "nn.initializers", "numpy.linalg"])  # fmt: skip
+@pytest.mark.parametrize(
+    "name",
+    [
+        "numpy",
+        "lax",
+        "nn",
+        "random",
+        "optim",
+        "tree",
+        "tree_util",
+        "scipy.special",
+        "flatten_util",
+        "debug",
+        "ad_checkpoint",
+        "profiler",
+        "typing",
+        "dtypes",
+        "testing",
+        "errors",
+        "nn.initializers",
+        "numpy.linalg",
+    ],
+)
 def test_modules_import_by_name(name):
     loaded(f"import lumjax.{name}")

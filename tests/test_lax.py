@@ -125,7 +125,7 @@ from tests.numpy.oracle import check, lines
     lax.switch(9, [lambda x: x, lambda x: x * 2], f4)
     lax.conv_general_dilated(nchw, oihw, (1, 1), 'SAME')
     lax.conv_general_dilated(nchw, oihw, (2, 1), 'VALID')
-    lax.conv_general_dilated(nchw, oihw, (1, 1), ((1, 2), (0, 1)), lhs_dilation=(1, 2), rhs_dilation=(2, 1))
+    lax.conv_general_dilated(nchw, oihw, (1, 1), ((1, 2), (0, 1)), (1, 2), (2, 1))
     lax.conv_general_dilated(img, ker, (1, 1), 'SAME', dimension_numbers=('NHWC', 'HWIO', 'NHWC'))
     lax.conv_general_dilated(nchw, oihw[:3, :1], (1, 1), 'SAME', feature_group_count=3)
     lax.conv(nchw, oihw, (1, 1), 'SAME')

@@ -15,9 +15,28 @@ pytestmark = pytest.mark.sampled(3)
 
 jax = pytest.importorskip("jax")
 
-ACTIVATIONS = ["relu", "relu6", "sigmoid", "softplus", "log_sigmoid", "soft_sign", "silu", "swish", "mish",
-               "tanh", "hard_tanh", "hard_sigmoid", "hard_silu", "hard_swish", "leaky_relu", "elu",
-               "celu", "selu", "gelu", "squareplus"]  # fmt: skip
+ACTIVATIONS = [
+    "relu",
+    "relu6",
+    "sigmoid",
+    "softplus",
+    "log_sigmoid",
+    "soft_sign",
+    "silu",
+    "swish",
+    "mish",
+    "tanh",
+    "hard_tanh",
+    "hard_sigmoid",
+    "hard_silu",
+    "hard_swish",
+    "leaky_relu",
+    "elu",
+    "celu",
+    "selu",
+    "gelu",
+    "squareplus",
+]
 REFUSING = ["relu", "relu6", "sigmoid", "silu", "swish", "hard_sigmoid", "hard_silu", "hard_swish"]
 
 
@@ -177,8 +196,16 @@ def test_second_order(f, x, want):
     np.testing.assert_allclose(second(f, x), want, rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["norm at 0", "std of a constant", "softmax of -inf", "log_softmax of -inf",
-                                  "logsumexp of -inf"])  # fmt: skip
+@pytest.mark.parametrize(
+    "name",
+    [
+        "norm at 0",
+        "std of a constant",
+        "softmax of -inf",
+        "log_softmax of -inf",
+        "logsumexp of -inf",
+    ],
+)
 def test_jax_compatibility_restores_nan(name):
     f, x = next(r[1:3] for r in FIRST if r[0] == name)
     with config.scope(grad_compat="jax"):

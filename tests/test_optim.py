@@ -39,8 +39,14 @@ def run(library, make, steps=5, tree_map=None):
 def fields(state):
     """The class names and field names of a state, as a nested list."""
     if hasattr(state, "_fields"):
-        return [type(state).__name__, {f: fields(getattr(state, f)) for f in state._fields
-                                       if f in ("inner_state", "count", "mu", "nu", "trace")}]  # fmt: skip
+        return [
+            type(state).__name__,
+            {
+                f: fields(getattr(state, f))
+                for f in state._fields
+                if f in ("inner_state", "count", "mu", "nu", "trace")
+            },
+        ]
     return [fields(s) for s in state] if isinstance(state, tuple) else None
 
 
@@ -62,7 +68,9 @@ OPTIMIZERS = {
     "rmsprop": lambda o: o.rmsprop(1e-2),
     "rmsprop centered": lambda o: o.rmsprop(1e-2, centered=True, momentum=0.9),
     "rmsprop eps outside": lambda o: o.rmsprop(1e-2, eps=1e-3, eps_in_sqrt=False),
-    "rmsprop unbiased": lambda o: o.rmsprop(1e-2, bias_correction=True, nesterov=True, momentum=0.5),
+    "rmsprop unbiased": lambda o: o.rmsprop(
+        1e-2, bias_correction=True, nesterov=True, momentum=0.5
+    ),
     "rmsprop initial": lambda o: o.rmsprop(1e-2, initial_scale=1.0, decay=0.5),
     "rmsprop centered unbiased": lambda o: o.rmsprop(1e-2, centered=True, bias_correction=True),
     "clipped": lambda o: o.chain(o.clip_by_global_norm(0.5), o.adam(1e-2)),
@@ -122,8 +130,11 @@ def test_schedules_are_optaxs(name):
 
 
 def test_low_precision_moments():
-    for make in (lambda o: o.adam(0.1, mu_dtype="bfloat16"), lambda o: o.lion(0.1, mu_dtype="bfloat16"),
-                 lambda o: o.sgd(0.1, momentum=0.9, accumulator_dtype="bfloat16")):  # fmt: skip
+    for make in (
+        lambda o: o.adam(0.1, mu_dtype="bfloat16"),
+        lambda o: o.lion(0.1, mu_dtype="bfloat16"),
+        lambda o: o.sgd(0.1, momentum=0.9, accumulator_dtype="bfloat16"),
+    ):
         ours, theirs = (run(o, make)[1] for o in (optim, optax))
         assert [str(x.dtype) for x in tree.leaves(ours)] == [
             str(x.dtype) for x in jax.tree.leaves(theirs)

@@ -95,9 +95,18 @@ def test_uniform_between_arrays():
 
 @pytest.mark.parametrize(
     ("dtype", "low", "high"),
-    [("int32", 0, 10), ("int32", -5, 77), ("int32", -(2**31), 2**31 - 1), ("int32", 5, 5),
-     ("int8", -128, 127), ("uint8", 0, 256), ("uint8", 3, 77), ("int16", -3, 300), ("uint32", 0, 2**31 - 1)],
-)  # fmt: skip
+    [
+        ("int32", 0, 10),
+        ("int32", -5, 77),
+        ("int32", -(2**31), 2**31 - 1),
+        ("int32", 5, 5),
+        ("int8", -128, 127),
+        ("uint8", 0, 256),
+        ("uint8", 3, 77),
+        ("int16", -3, 300),
+        ("uint32", 0, 2**31 - 1),
+    ],
+)
 def test_randint(dtype, low, high):
     for shape in ((), (50,), (3, 4)):
         same(
@@ -166,9 +175,16 @@ def test_categorical():
 def test_choice():
     p = np.arange(1, 21, dtype="f4") / 210
     values = np.arange(40, dtype="f4").reshape(20, 2)
-    for args, kwargs in [((20, (5,)), {}), ((20, (5,), False), {}), ((20, (5,)), {"p": p}),
-                         ((20, (5,), False), {"p": p}), ((values, (3,)), {}),
-                         ((values, (2, 2), False), {}), ((values, (1,)), {"axis": 1}), ((7,), {})]:  # fmt: skip
+    for args, kwargs in [
+        ((20, (5,)), {}),
+        ((20, (5,), False), {}),
+        ((20, (5,)), {"p": p}),
+        ((20, (5,), False), {"p": p}),
+        ((values, (3,)), {}),
+        ((values, (2, 2), False), {}),
+        ((values, (1,)), {"axis": 1}),
+        ((7,), {}),
+    ]:
         same(random.choice(KEY, *args, **kwargs), jax.random.choice(THEIRS, *args, **kwargs))
 
 

@@ -60,7 +60,7 @@ def test_round_trip(x):
 
 
 def test_none_can_be_a_leaf():
-    is_none = lambda v: v is None  # noqa: E731
+    is_none = lambda v: v is None
     assert tree.leaves([1, None], is_leaf=is_none) == [1, None]
     assert tree.map(lambda v: v is None, [1, None], is_leaf=is_none) == [False, True]
 

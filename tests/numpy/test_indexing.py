@@ -99,7 +99,7 @@ def test_a_traced_mask_of_the_whole_array_needs_no_known_values():
 
 
 def test_known_boxes_are_windows():
-    f = lambda v, u: v.at[1, 1:3].set(u).at[..., -1].add(1.0).at[0].mul(2.0)  # noqa: E731
+    f = lambda v, u: v.at[1, 1:3].set(u).at[..., -1].add(1.0).at[0].mul(2.0)
     x, u = jnp.ones((3, 4)), jnp.array([5.0, 6.0])
     assert "scatter" not in str(lumjax.make_jaxpr(f)(x, u))
     assert lumjax.jit(f)(x, u).tolist() == [

@@ -101,17 +101,43 @@ def test_products(expression):
     check(expression, 2e-5)
 
 
-@pytest.mark.parametrize(("subscripts", "operands"), [
-    ("ij,jk->ik", "f34, f43"), ("ij,jk", "f34, f43"), ("ij->ji", "f34"), ("ij->", "f34"),
-    ("ii", "f33"), ("ii->i", "f33"), ("ij->j", "f34"), ("i,i->", "f4, f4"), ("i,j->ij", "f4, f1"),
-    ("bij,bjk->bik", "f234, f245"), ("bij,jk->bik", "f234, f43"), ("...ij,...jk->...ik", "f234, f245"),
-    ("...ij,jk", "f234, f43"), ("bij->b", "f234"), ("ij,ij->ij", "f34, g34"), ("ij,ij->", "f34, g34"),
-    ("ij,jk,kl->il", "f34, f43, f34"), ("bij,bjk,ij->bk", "f234, f245, f34"), ("ij,i->j", "f34, f33[0]"),
-    ("ij,kj->", "f34, f34"), ("i...->...", "f234"), ("...->...", "f34"), ("ijk->kji", "f234"),
-    ("ij,j->i", "i34, i4"), ("ij,j->i", "i34, f4"), (" i j , j k -> i k ", "f34, f43"),
-    ("i,->i", "f4, s"), ("iij->j", "f33[:, :, None] * f4"), ("ij,...j->i...", "f34, f234"),
-    ("ab,bc,cd,da->", "f34, f43, f34, f43"), ("i,i,i->i", "f4, f4, i4"), ("i,i->i", "f4, f1"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("subscripts", "operands"),
+    [
+        ("ij,jk->ik", "f34, f43"),
+        ("ij,jk", "f34, f43"),
+        ("ij->ji", "f34"),
+        ("ij->", "f34"),
+        ("ii", "f33"),
+        ("ii->i", "f33"),
+        ("ij->j", "f34"),
+        ("i,i->", "f4, f4"),
+        ("i,j->ij", "f4, f1"),
+        ("bij,bjk->bik", "f234, f245"),
+        ("bij,jk->bik", "f234, f43"),
+        ("...ij,...jk->...ik", "f234, f245"),
+        ("...ij,jk", "f234, f43"),
+        ("bij->b", "f234"),
+        ("ij,ij->ij", "f34, g34"),
+        ("ij,ij->", "f34, g34"),
+        ("ij,jk,kl->il", "f34, f43, f34"),
+        ("bij,bjk,ij->bk", "f234, f245, f34"),
+        ("ij,i->j", "f34, f33[0]"),
+        ("ij,kj->", "f34, f34"),
+        ("i...->...", "f234"),
+        ("...->...", "f34"),
+        ("ijk->kji", "f234"),
+        ("ij,j->i", "i34, i4"),
+        ("ij,j->i", "i34, f4"),
+        (" i j , j k -> i k ", "f34, f43"),
+        ("i,->i", "f4, s"),
+        ("iij->j", "f33[:, :, None] * f4"),
+        ("ij,...j->i...", "f34, f234"),
+        ("ab,bc,cd,da->", "f34, f43, f34, f43"),
+        ("i,i,i->i", "f4, f4, i4"),
+        ("i,i->i", "f4, f1"),
+    ],
+)
 def test_einsum(subscripts, operands):
     check(f"jnp.einsum({subscripts!r}, {operands})", 2e-5)
 

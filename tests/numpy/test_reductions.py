@@ -25,8 +25,16 @@ def test_summaries(name, args):
 
 
 @pytest.mark.parametrize("name", "sum prod max min mean var std all any".split())
-@pytest.mark.parametrize("extra", ["axis=(0, 1)", "axis=(0, -1), keepdims=True", "axis=-1, keepdims=True",
-                                   "keepdims=True", "axis=()"])  # fmt: skip
+@pytest.mark.parametrize(
+    "extra",
+    [
+        "axis=(0, 1)",
+        "axis=(0, -1), keepdims=True",
+        "axis=-1, keepdims=True",
+        "keepdims=True",
+        "axis=()",
+    ],
+)
 def test_axes(name, extra):
     check(f"jnp.{name}(f234, {extra})", 4e-6)
 
