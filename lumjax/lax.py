@@ -146,7 +146,6 @@ from lumjax.ops import (
 )
 from lumjax.trace.core import aval_of
 
-
 bitwise_and, bitwise_or, bitwise_xor, bitwise_not = ops.and_, ops.or_, ops.xor, ops.not_
 reciprocal = ops.recip
 padtype_to_pads = ops.padtype_to_pads

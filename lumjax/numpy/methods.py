@@ -125,7 +125,8 @@ def install() -> None:
     methods |= {n: property(f) for n, f in _PROPERTIES.items()}
     methods |= {
         "reshape": _reshape, "transpose": _transpose, "flatten": _flatten, "item": _item,
-        "tolist": _tolist, "conj": elementwise.conj, "conjugate": elementwise.conj, "block_until_ready": _block_until_ready,
+        "tolist": _tolist, "conj": elementwise.conj, "conjugate": elementwise.conj,
+        "block_until_ready": _block_until_ready,
         "devices": _devices, "copy_to_host_async": _copy_to_host_async,
         "__getitem__": indexing.getitem, "__iter__": _iter,
         "__setitem__": _read_only("[index] = value"), "__delitem__": _read_only("[index]"),
