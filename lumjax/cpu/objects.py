@@ -220,6 +220,7 @@ class _Loader:
     def __init__(self) -> None:
         self.jit: Any = None
         self.libraries: list[Any] = []
+        self.made = 0
 
     def load(self, code: bytes, names: Sequence[str], imports: Mapping[str, int]) -> list[int]:
         llvm = _llvm()
@@ -232,7 +233,8 @@ class _Loader:
                 builder.import_symbol(name, address)
             for name in names:
                 builder.export_symbol(name)
-            library = builder.link(self.jit, f"lumjax{len(self.libraries)}")
+            self.made += 1  # a library that fails to link keeps its name
+            library = builder.link(self.jit, f"lumjax{self.made}")
             self.libraries.append(library)
             return [library[n] for n in names]
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from lumjax.cpu.emit import Function, Reg, constant
+from lumjax.cpu.emit import Function, Reg, bits, constant
 
 LIBM = "lumjax_libm_"
 
@@ -118,7 +118,13 @@ def size(f: Function, x: Reg) -> Reg:
 
 def signed(f: Function, x: Reg, like: Reg) -> Reg:
     """x with the sign of `like`."""
-    return f.intrinsic("llvm.copysign", x, like)
+    # by bits: LLVM moves a rounding to float16 past its own copysign, onto a float64 `like`, for
+    # which x86 has no instruction
+    kind = "i32" if x.type == "float" else "i64"
+    low = (1 << (bits(x.type) - 1)) - 1
+    magnitude = f.binary("and", f.convert("bitcast", x, kind), constant(kind, low, x.lanes))
+    sign = f.binary("and", f.convert("bitcast", like, kind), constant(kind, ~low, x.lanes))
+    return f.convert("bitcast", f.binary("or", magnitude, sign), x.type)
 
 
 def test(f: Function, predicate: str, a: Reg, b: Reg | float) -> Reg:
