@@ -10,6 +10,9 @@ from __future__ import annotations
 
 # ruff: noqa: I001
 # fmt: off
+import importlib as _importlib
+from typing import Any as _Any
+
 from lumjax import (
     ad_checkpoint as ad_checkpoint,
     debug as debug,
@@ -72,3 +75,10 @@ from lumjax.trace.batch import vmap as vmap
 from lumjax.typing import Array as Array
 
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> _Any:
+    """`lumjax.testing`, loaded on first use: programs do not need it."""
+    if name == "testing":
+        return _importlib.import_module("lumjax.testing")
+    raise AttributeError(f"module 'lumjax' has no attribute {name!r}")

@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+import lumjax
+
 HEAVY = [
     "egglog",
     "llvmlite",
@@ -65,3 +67,12 @@ def test_eager_code_is_light():
 )
 def test_modules_import_by_name(name):
     loaded(f"import lumjax.{name}")
+
+
+def test_testing_is_loaded_on_first_use():
+    code = (
+        "import lumjax, sys\nassert 'lumjax.testing' not in sys.modules\nlumjax.testing.check_grads"
+    )
+    assert "lumjax" in loaded(code)
+    with pytest.raises(AttributeError, match="nonsense"):
+        lumjax.nonsense
