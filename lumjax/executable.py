@@ -1,8 +1,8 @@
 """Executable: a jaxpr made ready to run. Expand -> simplify -> cut -> search -> check -> place.
 
 A program is a list of segments: runs of kernels, issued by one native call each, and between them
-the equations that run through their `eval`. All kernels share one table of addresses and sizes. What
-only kernels see lives in one arena block, its offsets planned from exact lifetimes.
+the equations that run through their `eval`. All kernels share one table of addresses and sizes.
+What only kernels see lives in one arena block, its offsets planned from exact lifetimes.
 """
 
 from __future__ import annotations
@@ -203,7 +203,10 @@ class _Layout:
                 clock += 1
                 kernel = item.compiled.kernel
                 sizes = sizes_of(kernel)
-                named = [(b, self.buffer(number, stage, b.name)) for b in (*kernel.outputs, *kernel.inputs)]
+                named = [
+                    (b, self.buffer(number, stage, b.name))
+                    for b in (*kernel.outputs, *kernel.inputs)
+                ]
                 named += [(b, (number, k, b.name)) for b in kernel.workspace]
                 for buffer, name in named:
                     if name in self.held:

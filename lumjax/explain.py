@@ -60,7 +60,10 @@ def _lines(name: str, executable: Executable) -> Iterable[str]:
     yield ""
     equal = len(native) - len({s.region.key for s in native})
     hits = sum(s.found.report.cached for s in native)
-    yield f"regions: {len(native)} ({equal} repeated), kernels: {kernels}, by eval: {len(evaluated)}"
+    yield (
+        f"regions: {len(native)} ({equal} repeated), kernels: {kernels}, "
+        f"by eval: {len(evaluated)}"
+    )
     yield (
         f"plans from the cache: {hits} of {len(native)}; prepared in {executable.seconds:.2f} s; "
         f"predicted {_seconds(sum(s.found.plan.cost for s in native))} a run"
