@@ -352,6 +352,8 @@ def compare(root: Root, got: Array, wide: Array, again: Again, where: str) -> Ve
         if wrong.any():
             tolerance = tolerance + 8 * spread(wide, again)
             wrong &= ~near(got.astype(wide.dtype), wide, tolerance) | ~np.isfinite(wide)
+        if wrong.any():
+            wrong &= ~reachable(got, tolerance, again)
     if not wrong.any():
         return ACCEPTED
     at = tuple(int(k) for k in np.argwhere(wrong)[0])
@@ -399,6 +401,16 @@ def spread(wide: Array, again: Again) -> Array:
     for seed in range(4):
         far = np.fmax(far, np.abs(again(True, seed).astype(real.dtype) - real))
     return np.where(np.isfinite(far), far, 0.0)
+
+
+def reachable(got: Array, tolerance: Array, again: Again) -> Array:
+    """Where rounding errors alone lead to this result: an infinity over a sum that cancels may have
+    either sign.
+    """
+    found = np.zeros(got.shape, bool)
+    for seed in range(8):
+        found |= near(got, again(True, seed), tolerance)
+    return found
 
 
 def noise(wide: Array, narrow: Array) -> float:
