@@ -163,7 +163,7 @@ class Row:
             self.kept = keep(self.emitter, self.passes)
         filled: set[Term] = set()
         for p in self.passes:
-            mine = [t for t in cone(p.terms) if t in self.kept]
+            mine = [t for t in cone(p.terms) if t in self.kept and varies_over(t, p.axes)]
             before = self._reuse(p, mine, frozenset(filled))
             if p.reductions:
                 self.emitter.fold(p.reductions, p.axes, scope, kind, before)
@@ -227,6 +227,11 @@ def cone(terms: Iterable[Term]) -> list[Term]:
     return list(found)
 
 
+def varies_over(term: Term, axes: Sequence[Axis]) -> bool:
+    """Whether a pass over these axes computes the term anew at each step."""
+    return bool(axes) and free_names(term).issuperset(a.name for a in axes)
+
+
 def keep(emitter: Emitter, passes: Sequence[Pass]) -> dict[Term, Buffer]:
     """Scratch rows for expensive subterms that several passes over the same axes compute."""
     uses: dict[Term, set[int]] = {}
@@ -234,7 +239,7 @@ def keep(emitter: Emitter, passes: Sequence[Pass]) -> dict[Term, Buffer]:
     for k, p in enumerate(passes):
         names = tuple(a.name for a in p.axes)
         for t in cone(p.terms):
-            if isinstance(t, Apply) and free_names(t).issuperset(names) and names:
+            if isinstance(t, Apply) and varies_over(t, p.axes):
                 uses.setdefault(t, set()).add(k)
                 walked.setdefault(t, set()).add(names)
     several = [t for t, ks in uses.items() if len(ks) > 1 and len(walked[t]) == 1 and dear(t)]

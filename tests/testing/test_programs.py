@@ -23,8 +23,8 @@ def test_seeded_programs(chunk):
 
 
 # Programs of seed 1 that once found a fault: in the gradient of sort on empty arrays, in comparing
-# symbolic coordinates, in judging infinities whose sign is rounding.
-FOUND = [15, 25, 36, 39, 86, 89, 99, 1329]
+# symbolic coordinates, in judging infinities whose sign is rounding, in rows kept for passes of other axes.
+FOUND = [15, 25, 36, 39, 86, 89, 99, 1329, 1795]
 
 
 @pytest.mark.parametrize("index", FOUND)
