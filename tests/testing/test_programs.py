@@ -23,7 +23,7 @@ def test_seeded_programs(chunk):
 
 
 # Programs of seed 1 that once found a fault: in the gradient of sort on empty arrays, in comparing
-# symbolic coordinates, in judging infinities whose sign is rounding, in rows kept for passes of other axes.
+# symbolic coordinates, in infinities whose sign is rounding, in rows kept for passes of other axes.
 FOUND = [15, 25, 36, 39, 86, 89, 99, 1329, 1795]
 
 
