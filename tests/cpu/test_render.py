@@ -392,7 +392,7 @@ def test_division_by_a_size():
         compare(kern, {"out": np.zeros(30, np.int32)}, sizes)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(st.integers(0, 10**6))
 def test_random_kernels(seed):
     g = Generator(seed)
