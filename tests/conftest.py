@@ -5,6 +5,12 @@ from __future__ import annotations
 import zlib
 
 import pytest
+from hypothesis import settings
+
+# CI draws the same examples every time; `--hypothesis-profile=explore` draws new ones.
+settings.register_profile("fixed", derandomize=True, deadline=None, database=None)
+settings.register_profile("explore", deadline=None)
+settings.load_profile("fixed")
 
 
 def pytest_addoption(parser):
