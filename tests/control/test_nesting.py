@@ -18,7 +18,7 @@ from lumjax.trace.stage import stage
 from tests.control.programs import BOTH_MODES, FORWARD_ONLY, LANES, POINT, REVERSE_ONLY
 from tests.control.worlds import close, jax_world, plain, real
 
-pytestmark = pytest.mark.sampled(8)
+pytestmark = pytest.mark.sampled(4)
 
 DIRECTION = np.array([0.2, 1.0, -0.5])
 

@@ -19,8 +19,6 @@ from lumjax.trace.form import Expand, Map, Opaque
 from lumjax.trace.stage import stage
 from tests.ops import laws
 
-pytestmark = pytest.mark.sampled(4)
-
 CASES = [
     pytest.param(prim, sample, id=f"{name}-{k}")
     for name, prim in sorted(ops.PRIMITIVES.items())
