@@ -34,7 +34,7 @@ from lumjax.kernel.ir import (
 )
 from lumjax.kernel.prepare import offset
 from lumjax.kernel.rewrite import axis_symbol
-from lumjax.kernel.row import Row, cone, stores
+from lumjax.kernel.row import Row, cone, nested, stores
 from lumjax.kernel.share import WORK_PER_JOB, extent, one_job, over_pieces, reduction_work, work
 from lumjax.kernel.term import Axis, Buffer, Reduction, Root, free_names
 from lumjax.trace import dim as dims
@@ -113,6 +113,8 @@ def _legal(
     names = {a.name for a in rows}
     if not all(t.axes.issuperset(rows) for t in across):
         return False
+    if any(t in across for row in within for t in nested(row)):
+        return False  # a row would wait for a sum over all rows
     for root in roots:
         inside = {t for t in cone([root.term]) if isinstance(t, Reduction)}
         kept = {a.name for a in root.axes}
