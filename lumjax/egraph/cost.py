@@ -14,6 +14,7 @@ from lumjax.kernel.term import (
     Load,
     Reduction,
     Root,
+    Running,
     Term,
     free_names,
 )
@@ -88,7 +89,7 @@ def term_flops(term: Term) -> float:
             return 1.0
         case Load() | Index():
             return 0.5
-        case Lit():
+        case Lit() | Running():
             return 0.0
 
 

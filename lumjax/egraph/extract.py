@@ -17,6 +17,7 @@ from lumjax.kernel.term import (
     Lit,
     Load,
     Reduction,
+    Running,
     Term,
     children,
     free_names,
@@ -172,5 +173,5 @@ def _own_names(term: Term) -> frozenset[str]:
             return symbols(*coords, valid) - {n for n, _ in indices}
         case Index(expr=expr, indices=indices):
             return symbols(expr) - {n for n, _ in indices}
-        case Lit() | Apply() | Reduction():
+        case Lit() | Apply() | Reduction() | Running():
             return free_names(term)

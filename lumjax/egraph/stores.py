@@ -28,6 +28,8 @@ from lumjax.kernel.term import (
     Load,
     Reduction,
     Root,
+    Running,
+    Scale,
     Term,
     children,
     free_names,
@@ -192,7 +194,12 @@ def rebuilt(term: Term, done: Mapping[Term, Term]) -> Term:
         case Apply(args=args):
             return Apply(term.op, tuple(done[a] for a in args), term.dtype)
         case Reduction(body=body):
-            return Reduction(term.op, term.axes, done[body], term.dtype)
+            scale = term.scale
+            if scale is not None:
+                scale = Scale(done[scale.statistic], done[scale.factor])
+            return Reduction(term.op, term.axes, done[body], term.dtype, scale)
+        case Running(of=of):
+            return Running(done[of], term.axes)
 
 
 def _reductions(terms: Iterable[Term]) -> list[Reduction]:

@@ -30,6 +30,7 @@ from lumjax.kernel.term import (
     Lit,
     Load,
     Reduction,
+    Running,
     Term,
     children,
     free_names,
@@ -229,6 +230,8 @@ class Session:
                 return b.Call(
                     span, "Red", [name, self._int(span, dtype_number(term.dtype)), bound, *kids]
                 )
+            case Running():
+                raise AssertionError("traced programs have no running values")
 
     def _register_axes(self, term: Term) -> None:
         """Number the axes: those that reductions bind with their extents, others by name."""

@@ -17,7 +17,10 @@ from lumjax.kernel.term import (
     Load,
     Reduction,
     Root,
+    Running,
+    Scale,
     Term,
+    children,
     subterms,
 )
 from lumjax.trace.dim import Dim, IndexOp
@@ -105,9 +108,13 @@ class _Writer:
             case Apply(op=op, args=args, dtype=dtype):
                 numbers = [self.number[a] for a in args]
                 return ["apply", self.names[op], numbers, dt.short_name(dtype)]
-            case Reduction(op=op, axes=axes, body=body, dtype=dtype):
+            case Reduction(op=op, axes=axes, dtype=dtype):
                 bound = [_axis(a) for a in sorted(axes, key=lambda a: a.name)]
-                return ["reduce", op.value, bound, self.number[body], dt.short_name(dtype)]
+                below = [self.number[t] for t in children(term)]
+                return ["reduce", op.value, bound, below, dt.short_name(dtype)]
+            case Running(of=of, axes=axes):
+                bound = [_axis(a) for a in sorted(axes, key=lambda a: a.name)]
+                return ["running", bound, self.number[of]]
         assert_never(term)
 
 
@@ -151,8 +158,12 @@ class _Reader:
             case ["apply", name, args, dtype]:
                 terms = tuple(self.terms[a] for a in args)
                 return Apply(self.operations[name], terms, dt.from_short_name(dtype))
-            case ["reduce", op, axes, body, dtype]:
+            case ["reduce", op, axes, below, dtype]:
                 bound = frozenset(map(_axis_from, axes))
-                return Reduction(ReduceOp(op), bound, self.terms[body], dt.from_short_name(dtype))
+                body, *scaled = (self.terms[k] for k in below)
+                scale = Scale(*scaled) if scaled else None
+                return Reduction(ReduceOp(op), bound, body, dt.from_short_name(dtype), scale)
+            case ["running", axes, of]:
+                return Running(self.terms[of], frozenset(map(_axis_from, axes)))
             case _:
                 raise ValueError("not a term")

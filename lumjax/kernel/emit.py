@@ -46,6 +46,7 @@ from lumjax.kernel.term import (
     Load,
     Reduction,
     Root,
+    Running,
     Term,
     children,
     free_names,
@@ -286,11 +287,13 @@ class Emitter:
         assert found is not None, "a term has a value once its subterms have"
         return found
 
-    def node(self, term: Load | Index | Apply | Lit, scope: Scope) -> Value:
+    def node(self, term: Load | Index | Apply | Lit | Running, scope: Scope) -> Value:
         """The value of one node whose children have values."""
         match term:
             case Lit():
                 return Const(term.dtype, term.bits)
+            case Running():
+                return self._found(term.of, scope)
             case Index():
                 return IndexValue(self.indexed(term.expr, term.indices, scope), term.dtype)
             case Load():

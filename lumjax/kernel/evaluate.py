@@ -33,6 +33,7 @@ from lumjax.kernel.term import (
     Load,
     Reduction,
     Root,
+    Running,
     Term,
     children,
     free_names,
@@ -349,7 +350,10 @@ class _Run:
 
     def _needs(self, term: Term) -> tuple[Term, ...]:
         pair = self._contraction(term) if isinstance(term, Reduction) else None
-        return children(term) if pair is None else pair
+        return self._read(term) if pair is None else pair
+
+    def _read(self, term: Term) -> tuple[Term, ...]:
+        return (term.body,) if isinstance(term, Reduction) else children(term)
 
     def _contraction(self, term: Reduction) -> tuple[Term, Term] | None:
         pair = factors(term)
@@ -370,6 +374,8 @@ class _Run:
                 return self._apply(term.op, term.args, term.dtype)
             case Reduction():
                 return self._reduce(term)
+            case Running(of=of):
+                return self.memo[of]
         assert_never(term)
 
     def _full(self, value: Any) -> Array:

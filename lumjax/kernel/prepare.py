@@ -17,7 +17,7 @@ from itertools import pairwise, permutations
 import numpy as np
 
 from lumjax.kernel.evaluate import identity
-from lumjax.kernel.rewrite import axis_symbol, index_pairs, rebuild, rewrite
+from lumjax.kernel.rewrite import axis_symbol, index_pairs, rebuild, rewrite, scale_of
 from lumjax.kernel.term import (
     Apply,
     Axis,
@@ -28,6 +28,7 @@ from lumjax.kernel.term import (
     Load,
     Reduction,
     Root,
+    Running,
     Term,
     subterms,
 )
@@ -123,7 +124,10 @@ def parametrise(group: Group) -> Prepared:
             return Load(sizes.buffer(t.buffer), coords, valid, t.fill, index_pairs(t, kids))
         if isinstance(t, Reduction):
             kept = frozenset(renamed[a.name] for a in t.axes if not _is(a.extent, 1))
-            return _reduction(t, kept, kids[0])
+            return _reduction(t, kept, kids)
+        if isinstance(t, Running):
+            kept = frozenset(renamed[a.name] for a in t.axes if not _is(a.extent, 1))
+            return Running(kids[0], kept)
         return rebuild(t, kids, symbols)
 
     memo: dict[Term, Term] = {}
@@ -170,12 +174,13 @@ def _is(extent: Dim, value: int) -> bool:
     return isinstance(extent, int) and extent == value
 
 
-def _reduction(t: Reduction, axes: frozenset[Axis], body: Term) -> Term:
+def _reduction(t: Reduction, axes: frozenset[Axis], kids: tuple[Term, ...]) -> Term:
+    body = kids[0]
     if any(_is(a.extent, 0) for a in axes):
         return Lit(t.dtype, np.asarray(identity(t.op, t.dtype), t.dtype).tobytes())
     if not axes and body.dtype == t.dtype:
         return body
-    return Reduction(t.op, axes, body, t.dtype)
+    return Reduction(t.op, axes, body, t.dtype, scale_of(kids))
 
 
 def _classify(group: Group, axes: list[Axis]) -> _Classes:
@@ -285,6 +290,9 @@ def _contiguous(term: Term, outer: Axis, inner: Axis) -> bool:
         case Reduction():
             names = {a.name for a in term.axes}
             return (outer.name in names) == (inner.name in names)
+        case Running():
+            names = {a.name for a in term.axes}
+            return (outer.name in names) == (inner.name in names)
         case Apply() | Lit():
             return True
 
@@ -302,7 +310,9 @@ def _merge(prepared: Prepared, outer: Axis, inner: Axis) -> Prepared:
 
     def leaf(t: Term, kids: tuple[Term, ...]) -> Term:
         if isinstance(t, Reduction) and inner in t.axes:
-            return _reduction(t, (t.axes - {outer, inner}) | {merged}, kids[0])
+            return _reduction(t, (t.axes - {outer, inner}) | {merged}, kids)
+        if isinstance(t, Running) and inner in t.axes:
+            return Running(kids[0], (t.axes - {outer, inner}) | {merged})
         return rebuild(t, kids, symbols)
 
     memo: dict[Term, Term] = {}

@@ -7,7 +7,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
-from lumjax.kernel.term import Apply, Axis, Index, Lit, Load, Reduction, Term, children, subterms
+from lumjax.kernel.term import (
+    Apply,
+    Axis,
+    Index,
+    Lit,
+    Load,
+    Reduction,
+    Running,
+    Scale,
+    Term,
+    children,
+    subterms,
+)
 from lumjax.trace import dim as dims
 from lumjax.trace.dim import Dim, Expr
 
@@ -46,8 +58,18 @@ def rebuild(
             valid = dims.substitute(t.valid, symbols)
             return Load(t.buffer, coords, valid, t.fill, index_pairs(t, kids))
         case Reduction():
-            over = t.axes if axes is None else frozenset(axes.get(a, a) for a in t.axes)
-            return Reduction(t.op, over, kids[0], t.dtype)
+            return Reduction(t.op, _renamed(t.axes, axes), kids[0], t.dtype, scale_of(kids))
+        case Running():
+            return Running(kids[0], _renamed(t.axes, axes))
+
+
+def _renamed(axes: frozenset[Axis], new: Mapping[Axis, Axis] | None) -> frozenset[Axis]:
+    return axes if new is None else frozenset(new.get(a, a) for a in axes)
+
+
+def scale_of(kids: tuple[Term, ...]) -> Scale | None:
+    """The scale of a reduction with these children."""
+    return Scale(*kids[1:]) if len(kids) > 1 else None
 
 
 def index_pairs(t: Load | Index, kids: tuple[Term, ...]) -> tuple[tuple[str, Term], ...]:

@@ -118,16 +118,51 @@ class Apply(metaclass=_Interning):
 class Reduction(metaclass=_Interning):
     """op over all values of `axes` of the body. `dtype` is the result's; sums below float32
     accumulate in float32.
+
+    A sum with a `scale` may also be accumulated before its statistic is known (see `Scale`).
     """
 
     op: ReduceOp
     axes: frozenset[Axis]
     body: Term
     dtype: dt.DType
+    scale: Scale | None = None
     _free: frozenset[str] = _free_field()
 
 
-Term: TypeAlias = Load | Lit | Index | Apply | Reduction
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class Running(metaclass=_Interning):
+    """The value of `of`, or what a loop over `axes` knows of it so far.
+
+    `of` is computed pointwise from one maximum over `axes`, and from what does not vary along them.
+    Everything but such a loop may take this node for `of` itself. It counts as varying along
+    `axes`, so that it is never moved out of a sum over them.
+    """
+
+    of: Term
+    axes: frozenset[Axis]
+    _free: frozenset[str] = _free_field()
+
+    @property
+    def dtype(self) -> dt.DType:
+        """The element type."""
+        return self.of.dtype
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How partial sums follow a running statistic: b(s') = b(s) * exp2(factor * (s' - s)).
+
+    The sum's body mentions its statistic only as Running(statistic, axes of the sum), and is equal
+    at any value of it up to that factor. `factor` does not vary along the axes and is never
+    positive, and the statistic never falls as the loop proceeds: rescaling cannot overflow.
+    """
+
+    statistic: Term
+    factor: Term
+
+
+Term: TypeAlias = Load | Lit | Index | Apply | Reduction | Running
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,8 +190,10 @@ def children(term: Term) -> tuple[Term, ...]:
             return tuple(t for _, t in indices)
         case Apply(args=args):
             return args
-        case Reduction(body=body):
-            return (body,)
+        case Reduction(body=body, scale=scale):
+            return (body,) if scale is None else (body, scale.statistic, scale.factor)
+        case Running(of=of):
+            return (of,)
         case Lit():
             return ()
 
@@ -179,6 +216,8 @@ def _free(term: Term) -> frozenset[str]:
             return (_symbols(expr) - {n for n, _ in indices}) | below
         case Reduction(axes=axes):
             return below - {a.name for a in axes}
+        case Running(axes=axes):
+            return below | {a.name for a in axes}
         case Apply() | Lit():
             return below
 
