@@ -13,14 +13,13 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from types import MethodType
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 from lumjax import tree
 from lumjax.config import config
 from lumjax.control.call import call_p
 from lumjax.dtype import canonicalize
 from lumjax.errors import ArgumentTypeError, ArgumentValueError, StaticArgumentError
-from lumjax.executable import Executable, executable_of
 from lumjax.trace.array import Array
 from lumjax.trace.aval import ShapedArray
 from lumjax.trace.core import (
@@ -35,12 +34,24 @@ from lumjax.trace.core import (
 )
 from lumjax.trace.stage import stage
 
+if TYPE_CHECKING:
+    from lumjax.executable import Executable
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
+def compiler():
+    """The module `lumjax.executable`. Its first use loads the compile half: programs that never
+    compile, and everything that happens before the first compilation, do without it.
+    """
+    from lumjax import executable  # noqa: PLC0415 - the only place
+
+    return executable
+
+
 def _evaluate(jaxpr: Jaxpr, args: Sequence[Value]) -> list[Value]:
-    return list(executable_of(jaxpr).run(args))
+    return list(compiler().executable_of(jaxpr).run(args))
 
 
 set_evaluator(_evaluate)
@@ -58,7 +69,7 @@ class Program:
     def executable(self) -> Executable:
         """The compiled program, made on first use."""
         if self._executable is None:
-            self._executable = executable_of(self.jaxpr)
+            self._executable = compiler().executable_of(self.jaxpr)
         return self._executable
 
 

@@ -6,18 +6,20 @@ the rules that fired and the predicted cost; what runs through `eval` and why; c
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from lumjax.compile import Jitted, jit
+from lumjax.compile import Jitted, compiler, jit
 from lumjax.errors import Source
-from lumjax.executable import Evaluated, Executable, Native
-from lumjax.native import Checked, sizes_of
 from lumjax.trace.core import Eqn
 from lumjax.trace.dim import evaluate
 from lumjax.trace.show import show
+
+if TYPE_CHECKING:
+    from lumjax.executable import Executable, Native
+    from lumjax.native import Checked
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +63,7 @@ def _lines(name: str, executable: Executable) -> Iterable[str]:
     equal = len(native) - len({s.region.key for s in native})
     hits = sum(s.found.report.cached for s in native)
     yield (
-        f"regions: {len(native)} ({equal} repeated), kernels: {kernels}, "
-        f"by eval: {len(evaluated)}"
+        f"regions: {len(native)} ({equal} repeated), kernels: {kernels}, by eval: {len(evaluated)}"
     )
     yield (
         f"plans from the cache: {hits} of {len(native)}; prepared in {executable.seconds:.2f} s; "
@@ -74,7 +75,7 @@ def _lines(name: str, executable: Executable) -> Iterable[str]:
     )
     for number, stage in enumerate(executable.stages):
         yield ""
-        if isinstance(stage, Evaluated):
+        if isinstance(stage, compiler().Evaluated):
             yield f"[{number}] eval: {stage.eqn.prim.name}: {stage.why}"
             yield from _sources([stage.eqn])
         else:
@@ -102,7 +103,7 @@ def _kernel(item: Checked) -> Iterable[str]:
     kernel = item.compiled.kernel
     outs = ", ".join(_buffer(b) for b in (r.buffer for r in item.group.roots))
     ins = ", ".join(b.name for b in kernel.inputs) or "nothing"
-    sizes = sizes_of(kernel)
+    sizes = compiler().sizes_of(kernel)
     phases = " then ".join(f"{evaluate(p.jobs, sizes)} jobs" for p in kernel.phases)
     yield f"    kernel {outs} <- {ins}: {phases}"
     if item.rejected:
@@ -121,15 +122,15 @@ def _sources(eqns: Iterable[Eqn]) -> Iterable[str]:
         if eqn.source is not None:
             found.setdefault((eqn.source.file, eqn.source.line), eqn.source)
     for source in list(found.values())[:8]:
-        yield f"    {Path(source.file).name}:{source.line} {_code(source)}"
+        yield f"    {os.path.basename(source.file)}:{source.line} {_code(source)}"
     if len(found) > 8:
         yield f"    ... and {len(found) - 8} more lines"
 
 
 def _code(source: Source) -> str:
     try:
-        lines = Path(source.file).read_text(encoding="utf-8").splitlines()
-        return "| " + lines[source.line - 1].strip()
+        with open(source.file, encoding="utf-8") as file:
+            return "| " + file.read().splitlines()[source.line - 1].strip()
     except (OSError, IndexError, UnicodeDecodeError):  # typed at a prompt, say
         return f"in {source.function}"
 

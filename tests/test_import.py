@@ -25,21 +25,63 @@ HEAVY = [
 ]
 
 
+# What only compiling needs, of the package and of the standard library.
+COMPILE_HALF = ["executable", "native", "placement", "kernel", "egraph", "cpu"]
+SLOW = ["hashlib", "ipaddress", "pathlib", "subprocess", "tempfile", "json"]
+
+
 def loaded(code: str) -> set[str]:
-    names = "sorted({m.split('.')[0] for m in sys.modules})"
-    script = f"{code}\nimport sys, json\nprint(json.dumps({names}))"
+    """The loaded packages, and the modules lumjax.X, after running `code` in a new process."""
+    script = (
+        f"{code}\nimport sys\nnames = sorted(sys.modules)\nimport json\nprint(json.dumps(names))"
+    )
     out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    return set(json.loads(out.stdout.splitlines()[-1]))
+    names = json.loads(out.stdout.splitlines()[-1])
+    return {n.split(".")[0] for n in names} | {n for n in names if n.startswith("lumjax.")}
+
+
+def compiling(names: set[str]) -> list[str]:
+    return sorted(n for n in names if n.startswith("lumjax.") and n.split(".")[1] in COMPILE_HALF)
 
 
 def test_import_is_light():
-    assert not loaded("import lumjax") & set(HEAVY)
+    names = loaded("import lumjax")
+    assert not names & set(HEAVY)
+    assert compiling(names) == []
+    assert not (names - loaded("import numpy")) & set(SLOW)
 
 
 def test_eager_code_is_light():
     code = "import lumjax, lumjax.numpy as jnp\n"
     code += "lumjax.grad(lambda x: jnp.sum(jnp.tanh(x)))(jnp.ones(3))"
-    assert not loaded(code) & set(HEAVY)
+    names = loaded(code)
+    assert not names & set(HEAVY)
+    assert compiling(names) == []
+
+
+def test_tracing_does_not_compile():
+    code = "import lumjax, lumjax.numpy as jnp\n"
+    code += "lumjax.make_jaxpr(lumjax.jit(lumjax.grad(lambda x: x * x)))(1.0)"
+    assert compiling(loaded(code)) == []
+
+
+def test_threads_that_compile_first_at_the_same_time():
+    code = """
+import threading
+import lumjax, lumjax.numpy as jnp
+begin, found = threading.Barrier(4), []
+def work(k):
+    f = lumjax.jit(lambda x: jnp.sum(x * k))
+    begin.wait()
+    found.append(float(f(jnp.arange(4.0))) == 6.0 * k)
+threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
+[t.start() for t in threads]
+[t.join() for t in threads]
+assert found == [True] * 4
+"""
+    names = loaded(code)
+    assert "lumjax.executable" in names
+    assert "lumjax.cpu.runtime" in names
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
-from hashlib import blake2b
 from typing import Any, TypeAlias
 
 from lumjax.errors import InconclusiveDimError
@@ -144,6 +143,8 @@ def intern(
     else:
         key = f"{op.value}({parts})"
     if len(key) > _KEY_LIMIT:
+        from hashlib import blake2b  # noqa: PLC0415 - loads OpenSSL; the only place
+
         key = "#" + blake2b(key.encode(), digest_size=16).hexdigest()
     found = _table.get(key)
     if found is None:
