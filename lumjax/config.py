@@ -8,10 +8,11 @@ import os
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any
 
 from lumjax.errors import ArgumentTypeError, ArgumentValueError
+from lumjax.record import record
 
 
 def _default_cache_dir() -> str:
@@ -19,7 +20,7 @@ def _default_cache_dir() -> str:
     return os.path.join(base, "lumjax")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Settings:
     """One consistent set of settings."""
 
@@ -34,12 +35,16 @@ class Settings:
     cpu: str = ""  # override of the detected CPU name and features, "name:+f1,-f2"
     verify: bool = True  # check every new kernel against the interpreter before it is used
     seed: int = 0  # of the search
-    search_evaluations: int = 2000  # budget of the planner
+    search_evaluations: int = 2000  # budget of the planner, per region; 0: plan as traced
     search_terms: int = 20000  # e-graph size at which saturation stops
-    search_seconds: float = 10.0  # abort; marks the plan truncated
+    search_seconds: float = 10.0  # abort, per region; marks the plan truncated
+    search_profile: bool = False  # choose among kernels and plans by measuring them
+    search_background: bool = False  # run unsearched plans; search for the next process
+    search_memory: int = 0  # bytes a program may hold between kernels; 0: no bound
 
 
-_SEMANTIC = ("enable_x64", "fast_math", "grad_compat", "backend", "interpret")
+_SEARCH = tuple(f.name for f in fields(Settings) if f.name.startswith("search_"))
+_SEMANTIC = ("enable_x64", "fast_math", "grad_compat", "backend", "interpret", "seed", *_SEARCH)
 
 
 _CHOICES = {"grad_compat": ("lumjax", "jax"), "backend": ("cpu", "cuda")}

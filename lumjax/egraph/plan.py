@@ -45,11 +45,28 @@ class Report:
     terms: int = 0  # e-nodes when saturation stopped
     saturated: bool = True  # no rule could add anything more
     evaluations: int = 0  # plans priced
+    sizes: tuple[int, ...] = ()  # e-nodes as encoded, then after each iteration of the rules
+    rule_seconds: tuple[tuple[str, float], ...] = ()  # time of each ruleset or rule
+    used: tuple[str, ...] | None = None  # rules that derive the plan; None: not looked for
+    searching: bool = False  # not searched here: another thread searches for the next process
+    measured: tuple[Measured, ...] = ()  # kernels that were profiled
     traced_cost: float = 0.0  # predicted seconds of the program as traced
     cost: float = 0.0  # of the plan
     seconds: tuple[tuple[str, float], ...] = ()  # wall time of each stage
     rejects: tuple[str, ...] = ()  # what `lower` refused, each answered by materialising a term
     fallbacks: tuple[str, ...] = ()  # buffers computed by the scalar fallback
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One profiled kernel: seconds of CPU time as predicted best and as chosen."""
+
+    kernel: str
+    default: float
+    chosen: float
+    schedule: str  # the choice; empty: the default
+    tried: int = 0
+    refused: int = 0  # candidates that verification refused
 
 
 # Makes a kernel of a group, or names the term whose store may help; looks at the group alone.
@@ -63,13 +80,21 @@ class Found:
     plan: Plan
     kernels: tuple[Kernel, ...]
     report: Report
+    rivals: tuple[Plan, ...] = ()  # other plans of the region, best first, for profiling
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Bounds of a search. `seconds` alone depends on the machine: it marks the plan truncated."""
+    """Bounds of a search. `seconds` alone depends on the machine: it marks the plan truncated.
+
+    Without evaluations there is no search: the traced program is planned as it is. `memory` bounds
+    the bytes that the program may hold between kernels (0: no bound). `profile` says that choices
+    are made by measuring, so that plans differ between machines.
+    """
 
     evaluations: int = 2000
     terms: int = 20000
     seconds: float = 10.0
     seed: int = 0
+    memory: int = 0
+    profile: bool = False

@@ -58,7 +58,12 @@ def search(
 def budget_of_config() -> Budget:
     """The budget that the settings in force give."""
     return Budget(
-        config.search_evaluations, config.search_terms, config.search_seconds, config.seed
+        config.search_evaluations,
+        config.search_terms,
+        config.search_seconds,
+        config.seed,
+        config.search_memory,
+        config.search_profile,
     )
 
 
@@ -98,6 +103,7 @@ class _Search:
             rules=tuple((n, k) for n, k in fired if k),
             terms=saturation.nodes,
             saturated=saturation.saturated,
+            sizes=tuple(saturation.sizes),
             evaluations=1 + (other is not None) + self.meter.spent,
             traced_cost=traced.cost,
             cost=done.planned.cost,
@@ -111,7 +117,7 @@ class _Search:
         """The cheapest equal terms of the roots by the e-graph, or None if there are no others."""
         terms = [r.term for r in encoded.roots]
         rules = load_rules(config.fast_math)
-        if not may_rewrite(rules, terms):
+        if not self.budget.evaluations or not may_rewrite(rules, terms):
             return None, Saturation(nodes=len(terms), saturated=True)
         graph = warm_graph(rules)
         with graph.session(self.operations) as session:

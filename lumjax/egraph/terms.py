@@ -92,6 +92,7 @@ class Saturation:
     nodes: int = 0
     saturated: bool = False
     truncated: bool = False
+    sizes: list[int] = field(default_factory=list[int])  # e-nodes at first, after each iteration
 
 
 class FactError(RuntimeError):
@@ -296,13 +297,14 @@ class Session:
 
     def saturate(self, iterations: int, terms: int, deadline: float) -> Saturation:
         """Run the rules until nothing changes or a bound is met."""
-        done = Saturation()
+        done = Saturation(sizes=[self.size()])
         for _ in range(iterations):
             self._step("(run-schedule (saturate facts))", done, count=False)
             changed = self.fold(done)
             for ruleset in self.graph.rulesets:
                 changed |= self._step(f"(run {ruleset} 1)", done)
             done.nodes = self.size()
+            done.sizes.append(done.nodes)
             done.saturated = not changed
             done.truncated = time.perf_counter() > deadline
             if done.saturated or done.truncated or done.nodes > terms:
