@@ -132,8 +132,12 @@ class Extraction:
                 return 2.0 * inner / machine.contraction_flops + store + machine.launch
         assert_never(node.shape)
 
-    def terms(self) -> tuple[Term, ...] | None:
-        """The roots' terms, or None where no acyclic choice was found."""
+    def terms(self, chosen: Mapping[int, Node] | None = None) -> tuple[Term, ...] | None:
+        """The roots' terms, by the cheapest nodes or, where given, by those chosen for a class.
+
+        None where that choice has a cycle.
+        """
+        chosen = chosen or {}
         done: dict[int, Term] = {}
         active: set[int] = set()
         stack: list[tuple[int, bool]] = [(r, False) for r in reversed(self.classes.roots)]
@@ -144,15 +148,16 @@ class Extraction:
             choice = self.best.get(c)
             if choice is None:
                 return None
+            node = chosen.get(c, choice.node)
             if ready:
-                done[c] = self._build(choice.node, [done[a] for a in choice.node.args])
+                done[c] = self._build(node, [done[a] for a in node.args])
                 active.discard(c)
             elif c in active:
                 return None
             else:
                 active.add(c)
                 stack.append((c, True))
-                stack.extend((a, False) for a in choice.node.args if a not in done)
+                stack.extend((a, False) for a in node.args if a not in done)
         return tuple(done[r] for r in self.classes.roots)
 
     def _build(self, node: Node, args: Sequence[Term]) -> Term:
