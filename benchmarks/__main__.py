@@ -1,12 +1,12 @@
-"""Run one measurement: `python -m benchmarks mnist`, `python -m benchmarks dispatch`."""
+"""Run one measurement: `python -m benchmarks mnist`, `... dispatch`, `... derive`."""
 
 from __future__ import annotations
 
 import argparse
 
-from benchmarks import dispatch, mnist
+from benchmarks import derive, dispatch, mnist
 
-MEASUREMENTS = {"mnist": mnist.main, "dispatch": dispatch.main}
+MEASUREMENTS = {"mnist": mnist.main, "dispatch": dispatch.main, "derive": derive.main}
 
 
 def main() -> None:

@@ -35,7 +35,7 @@ from lumjax.kernel.ir import (
 from lumjax.kernel.term import Buffer
 from lumjax.trace import dim as dims
 from lumjax.trace.dim import Dim, Expr, IndexOp
-from lumjax.trace.expr import leaves
+from lumjax.trace.expr import from_terms, leaves, terms_of
 
 INDEX_LIMIT = 1 << 62  # bytes: offsets are 64-bit
 
@@ -180,6 +180,7 @@ class _Walk:
         if any(isinstance(c, int) and not c for c in where):
             return
         known = [k for c in where for k in _guarantees(c)]
+        at, known = _divided(at, where, known)
         at, known = _tightened(at, known)
         low, high = _improved(at, known, -1), _improved(at, known, 1)
         small = elements * buffer.dtype.itemsize < INDEX_LIMIT
@@ -205,7 +206,55 @@ def _guarantees(condition: Dim) -> Iterator[Dim]:
             yield condition.args[0]
             yield -condition.args[0]
         case _:
-            return
+            if condition.lo is not None and condition.lo >= 0:
+                yield condition - 1
+
+
+def _divided(
+    expr: Dim, conditions: Sequence[Dim], known: Sequence[Dim]
+) -> tuple[Dim, Sequence[Dim]]:
+    """The expression and the facts, with variables that are divided by a constant c written as
+    c * quotient + remainder: conditions on the remainder then say something of the quotient.
+    """
+    values: dict[str, Dim] = {}
+    facts: list[Dim] = []
+    for quotient in _nodes(IndexOp.FLOORDIV, expr, *conditions):
+        inside, c = quotient.args
+        low, high = dims.bounds(inside)
+        if not isinstance(inside, Expr) or not isinstance(c, int) or low is None or high is None:
+            continue
+        plain = [
+            s
+            for s in sorted(leaves(inside), key=lambda s: s.key)
+            if dims.coefficient(inside, str(s.name)) == 1 and str(s.name) not in values
+        ]
+        if not plain:
+            continue
+        symbol, name = plain[0], str(plain[0].name)
+        whole = c * dims.symbol(f"{name}//{c}", low // c, high // c)
+        values[name] = whole + dims.symbol(f"{name}%{c}", 0, c - 1) - (inside - symbol)
+        if symbol.lo is not None:
+            facts.append(values[name] - symbol.lo)
+        if symbol.hi is not None:
+            facts.append(symbol.hi - values[name])
+    if not values:
+        return expr, known
+    # the conditions anew: a remainder of a variable is now the remainder's own symbol
+    again = [k for d in conditions for k in _guarantees(dims.substitute(d, values))]
+    return dims.substitute(expr, values), [*again, *facts]
+
+
+def _nodes(op: IndexOp, *exprs: Dim) -> Iterator[Expr]:
+    """Every distinct node of this kind, outer ones first."""
+    seen: set[Expr] = set()
+    stack = [e for e in reversed(exprs) if isinstance(e, Expr)]
+    while stack:
+        node = stack.pop()
+        if node not in seen:
+            seen.add(node)
+            if node.op is op:
+                yield node
+            stack += [a for a in reversed(node.args) if isinstance(a, Expr)]
 
 
 def _tightened(expr: Dim, known: Sequence[Dim]) -> tuple[Dim, list[Dim]]:
@@ -225,8 +274,15 @@ def _tightened(expr: Dim, known: Sequence[Dim]) -> tuple[Dim, list[Dim]]:
         else:  # symbol <= rest / -c
             high = rest // -c if high is None else min(high, rest // -c)
         narrow[name] = dims.symbol(name, low, high)
-    values: dict[str, Dim] = dict(narrow)
-    return dims.substitute(expr, values), [dims.substitute(f, values) for f in known]
+    values: dict[str, Dim] = {n: v.lo if v.lo == v.hi else v for n, v in narrow.items()}  # type: ignore[misc]
+    return dims.substitute(expr, values), [_reduced(dims.substitute(f, values)) for f in known]
+
+
+def _reduced(fact: Dim) -> Dim:
+    """What is >= 0, with the common factor of its coefficients divided out (and rounded down)."""
+    terms = terms_of(fact)
+    common = math.gcd(*(c for m, c in terms.items() if m))
+    return from_terms({m: c // common for m, c in terms.items()}) if common > 1 else fact
 
 
 def _improved(expr: Dim, known: Sequence[Dim], sign: int) -> Dim:
