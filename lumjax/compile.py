@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import inspect
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MethodType
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
@@ -20,6 +20,7 @@ from lumjax.config import config
 from lumjax.control.call import call_p
 from lumjax.dtype import canonicalize
 from lumjax.errors import ArgumentTypeError, ArgumentValueError, StaticArgumentError
+from lumjax.record import record
 from lumjax.trace.array import Array
 from lumjax.trace.aval import ShapedArray
 from lumjax.trace.core import (
@@ -64,12 +65,13 @@ class Program:
     jaxpr: Jaxpr
     consts: tuple[Value, ...]
     out_tree: tree.PyTreeDef
+    settings: Mapping[str, Any]  # of the search, on top of those in force
     _executable: Executable | None = None
 
     def executable(self) -> Executable:
         """The compiled program, made on first use."""
         if self._executable is None:
-            self._executable = compiler().executable_of(self.jaxpr)
+            self._executable = compiler().executable_of(self.jaxpr, self.settings)
         return self._executable
 
 
@@ -104,12 +106,14 @@ class Jitted(Generic[P, R]):
         static_argnums: frozenset[int],
         static_argnames: frozenset[str],
         donate: frozenset[int | str],
+        settings: Mapping[str, Any] | None = None,
     ) -> None:
         functools.update_wrapper(self, fun)
         self.fun = fun
         self.static_argnums = static_argnums
         self.static_argnames = static_argnames
         self.donate = donate
+        self.settings = settings or {}
         self._programs: dict[Any, Program] = {}
         self._lock = threading.RLock()
 
@@ -149,7 +153,7 @@ class Jitted(Generic[P, R]):
             signature = tuple([signature_of(x) for x in leaves])
         except ArgumentTypeError:
             raise self._not_an_array(dynamic) from None
-        key = (in_tree, static, signature, config.semantic_key(), _axis_environment())
+        key = (in_tree, static, signature, config.compiled_key(), _axis_environment())
         program = self._programs.get(key)
         if program is None:
             with self._lock:
@@ -207,7 +211,7 @@ class Jitted(Generic[P, R]):
             return found
 
         staged = stage(flat, avals)
-        program = Program(staged.jaxpr, staged.consts, out_trees[0])
+        program = Program(staged.jaxpr, staged.consts, out_trees[0], self.settings)
         return program, staged.cacheable
 
     def _check_outputs(self, out: Any, leaves: Iterable[Any]) -> None:
@@ -262,7 +266,7 @@ class Jitted(Generic[P, R]):
         return len(self._programs)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Lowered:
     """A traced program, not yet compiled."""
 
@@ -278,7 +282,7 @@ class Lowered:
         return Compiled(self.program, self.program.executable())
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Compiled:
     """A compiled program. Calling it takes the same pytrees as the jitted function."""
 
@@ -350,6 +354,32 @@ def _resolve(
     return all_nums, all_names
 
 
+_KEYWORDS = {
+    "search_evaluations": "search",
+    "search_seconds": "timeout",
+    "search_profile": "profile",
+    "search_background": "background",
+    "search_memory": "memory",
+}
+
+
+def _settings(**given: Any) -> dict[str, Any]:
+    """Keyword arguments as settings, those that are None left out; raises for bad values."""
+    chosen = {name: value for name, value in given.items() if value is not None}
+    for name, value in chosen.items():
+        try:
+            with config.scope(**{name: value}):
+                pass
+        except (ArgumentTypeError, ArgumentValueError) as error:
+            raise type(error)(
+                operation="jit",
+                required=f"{_KEYWORDS[name]} to be {error.required}",
+                got=error.got,
+                fix=error.fix,
+            ) from None
+    return chosen
+
+
 def jit(
     fun: Callable[P, R] | None = None,
     /,
@@ -362,6 +392,11 @@ def jit(
     device: Any = None,
     backend: str | None = None,
     inline: bool = False,
+    search: int | None = None,
+    timeout: float | None = None,
+    profile: bool | None = None,
+    background: bool | None = None,
+    memory: int | None = None,
 ) -> Any:
     """Compile `fun`: trace it once per signature, and run it as a few native kernels.
 
@@ -371,11 +406,29 @@ def jit(
     not use again; they are checked, but their memory is not reused yet. `keep_unused`, `device`,
     `backend` and `inline` are accepted as JAX does and change nothing.
 
+    How hard the compiler tries; what is None is taken from `lumjax.config`:
+
+    * `search`: plans that may be priced for each region of the program (`search_evaluations`). 0
+      compiles the program as it was traced, without an e-graph. Equal budgets give equal plans.
+    * `timeout`: seconds after which a region's search is cut off (`search_seconds`). Such a plan
+      depends on the machine; `explain` tells of it, and it is kept apart on disk.
+    * `profile`: measure candidate kernels and keep the fastest (`search_profile`).
+    * `background`: a program that no earlier process searched is compiled as traced at once, and
+      searched by a thread of low priority for the next process; this one keeps what it has, so
+      that its results do not change as it runs (`search_background`).
+    * `memory`: bytes that the program may hold while it runs, arguments not counted
+      (`search_memory`). CompileError if no plan stays below it.
+
+    These are settings of the outermost `jit`: what it calls, jitted or not, is part of its program.
+
     Raises ArgumentTypeError for an argument or result that is not an array, StaticArgumentError for
     an unhashable static argument.
 
     >>> import lumjax, lumjax.numpy as jnp
     >>> lumjax.jit(lambda x: jnp.sum(x * 2))(jnp.arange(3.0))
+    Array(6., dtype=float32)
+    >>> quick = lumjax.jit(lambda x: jnp.sum(x * 2), search=0)
+    >>> quick(jnp.arange(3.0))
     Array(6., dtype=float32)
     """
     del keep_unused, device, backend, inline
@@ -386,6 +439,11 @@ def jit(
             static_argnames=static_argnames,
             donate_argnums=donate_argnums,
             donate_argnames=donate_argnames,
+            search=search,
+            timeout=timeout,
+            profile=profile,
+            background=background,
+            memory=memory,
         )
     if not callable(fun):
         raise ArgumentTypeError(
@@ -406,4 +464,11 @@ def jit(
         _as_set(donate_argnames, str, "donate_argnames"),
         "donate",
     )
-    return Jitted(fun, nums, names, donated[0] | donated[1])
+    settings = _settings(
+        search_evaluations=search,
+        search_seconds=timeout,
+        search_profile=profile,
+        search_background=background,
+        search_memory=memory,
+    )
+    return Jitted(fun, nums, names, donated[0] | donated[1], settings)

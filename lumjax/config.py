@@ -43,11 +43,16 @@ class Settings:
     search_memory: int = 0  # bytes a program may hold between kernels; 0: no bound
 
 
-_SEARCH = tuple(f.name for f in fields(Settings) if f.name.startswith("search_"))
-_SEMANTIC = ("enable_x64", "fast_math", "grad_compat", "backend", "interpret", "seed", *_SEARCH)
+_SEARCH = (
+    "seed",
+    "verify",
+    *(f.name for f in fields(Settings) if f.name.startswith("search_")),
+)
+_SEMANTIC = ("enable_x64", "fast_math", "grad_compat", "backend", "interpret")
 
 
 _CHOICES = {"grad_compat": ("lumjax", "jax"), "backend": ("cpu", "cuda")}
+_COUNTS = ("num_threads", "search_evaluations", "search_terms", "search_seconds", "search_memory")
 
 
 def _parse(name: str, kind: type, text: str) -> Any:
@@ -87,13 +92,14 @@ def _from_environment() -> Settings:
 
 
 class _Scopes(threading.local):
-    """A thread's overrides, innermost last, and the semantic key as it was last computed."""
+    """A thread's overrides, innermost last, and the keys as they were last computed."""
 
     def __init__(self) -> None:
         self.stack: list[dict[str, Any]] = []
         self.base: Settings | None = None
         self.top: dict[str, Any] | None = None
         self.key: tuple[Any, ...] = ()
+        self.compiled: tuple[Any, ...] = ()
 
 
 class Config:
@@ -145,6 +151,13 @@ class Config:
                 got=repr(value),
                 fix="pass one of them",
             )
+        if short in _COUNTS and not value >= 0:
+            raise ArgumentValueError(
+                operation=f"config.update({short!r})",
+                required="a number that is not negative",
+                got=repr(value),
+                fix="pass 0 or more",
+            )
         return short, value
 
     def update(self, name: str, val: Any) -> None:
@@ -172,13 +185,21 @@ class Config:
             stack.pop()
 
     def semantic_key(self) -> tuple[Any, ...]:
-        """What a cached program depends on."""
+        """What a traced program depends on."""
+        return self._keys().key
+
+    def compiled_key(self) -> tuple[Any, ...]:
+        """What a compiled program depends on: how it was searched, besides the above."""
+        return self._keys().compiled
+
+    def _keys(self) -> _Scopes:
         local = self._local
         top = local.stack[-1] if local.stack else None
         if local.base is not self._base or local.top is not top:
             local.base, local.top = self._base, top
             local.key = tuple(getattr(self, name) for name in _SEMANTIC)
-        return local.key
+            local.compiled = (*local.key, *(getattr(self, name) for name in _SEARCH))
+        return local
 
     def snapshot(self) -> Settings:
         """All settings in force."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -18,17 +18,14 @@ import numpy as np
 
 from lumjax.config import config
 from lumjax.cpu import arena
-from lumjax.cpu.math import supported
 from lumjax.cpu.objects import host_target
 from lumjax.cpu.render import render
 from lumjax.cpu.runtime import Program, Step
-from lumjax.egraph.plan import Found
-from lumjax.egraph.search import search
-from lumjax.errors import UnsupportedError
-from lumjax.kernel.region import Alone, Region, cut
-from lumjax.native import Checked, Unsupported, all_checked, sizes_of
-from lumjax.placement import Interval, assign, peak
-from lumjax.target import Target
+from lumjax.errors import CompileError, UnsupportedError
+from lumjax.layout import Layout
+from lumjax.native import sizes_of
+from lumjax.stages import Evaluated, Native, Planner, stages_of
+from lumjax.timeline import Timeline
 from lumjax.trace.array import Array
 from lumjax.trace.core import (
     Atom,
@@ -44,13 +41,11 @@ from lumjax.trace.core import (
     eval_jaxpr,
     using,
 )
-from lumjax.trace.dim import evaluate
-from lumjax.trace.form import Barrier, Expand
+from lumjax.trace.form import Expand
 from lumjax.trace.simplify import simplify
 from lumjax.trace.stage import StageTrace
 
 NDArray: TypeAlias = np.ndarray[Any, Any]
-_found: dict[tuple[Any, ...], tuple[Found, list[Checked]]] = {}
 _lock = threading.RLock()
 
 # ---- expansion
@@ -84,157 +79,25 @@ def expand(jaxpr: Jaxpr) -> tuple[Jaxpr, tuple[Value, ...]]:
 # ---- building blocks
 
 
-@dataclass(frozen=True, slots=True)
-class Evaluated:
-    """An equation that runs through its primitive's `eval`, and why."""
-
-    eqn: Eqn
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class Native:
-    """A region's kernels, its equations and how the plan was found."""
-
-    region: Region
-    found: Found
-    kernels: tuple[Checked, ...]
-
-
-Stage: TypeAlias = Native | Evaluated
-
-
 @dataclass(slots=True)
 class _Segment:
-    """Kernels that one native call runs. `fresh` values get memory of their own when it begins."""
+    """Kernels that one native call runs. `fresh` values get memory of their own when it begins;
+    `dead` ones are let go when it ends.
+    """
 
     steps: list[Step] = field(default_factory=list[Step])
     fresh: list[Var] = field(default_factory=list[Var])
     program: Program | None = None
+    dead: list[Var] = field(default_factory=list[Var])
 
 
 @dataclass(slots=True)
 class _Call:
-    """An equation to evaluate; `places` are where its outputs go in the table."""
+    """An equation to evaluate."""
 
     eqn: Eqn
     inputs: tuple[Atom, ...]
-
-
-def _compile_region(region: Region, target: Target) -> tuple[Found, list[Checked]]:
-    """The region's plan and kernels; equal regions share them."""
-    key = (region.key, target.key, config.fast_math, config.verify)
-    with _lock:
-        known = _found.get(key)
-        if known is None:
-            found = search(region, target)
-            kernels = all_checked(found.kernels, found.plan.groups, target)
-            known = _found[key] = (found, kernels)
-    return known
-
-
-def _stages(jaxpr: Jaxpr, target: Target) -> tuple[list[Stage], dict[Var, Atom]]:
-    """Every step compiled, and the variables that barriers rename."""
-    stages: list[Stage] = []
-    renamed: dict[Var, Atom] = {}
-    for step in cut(jaxpr, native=supported):
-        if isinstance(step, Alone):
-            if isinstance(step.form, Barrier):
-                for out, atom in zip(step.eqn.outputs, step.eqn.inputs, strict=True):
-                    renamed[out] = renamed.get(atom, atom) if isinstance(atom, Var) else atom
-            else:
-                stages.append(Evaluated(step.eqn, step.form.why))
-            continue
-        try:
-            found, kernels = _compile_region(step, target)
-        except Unsupported as e:
-            stages += [Evaluated(eqn, str(e)) for eqn in step.eqns]
-            continue
-        stages.append(Native(step, found, tuple(kernels)))
-    return stages, renamed
-
-
-class _Layout:
-    """Where every value lives: a place in the table each, and an offset in the arena for some."""
-
-    def __init__(self, jaxpr: Jaxpr, stages: Sequence[Stage], renamed: dict[Var, Atom]) -> None:
-        self.renamed = renamed
-        self.places: dict[Any, int] = {}  # Var, (stage number, temporary), ("size", n) -> place
-        self.offsets: dict[int, int] = {}  # place -> offset in the arena
-        self.held: set[Var] = set()  # values that Python holds: inputs, outputs, operands of eval
-        outs = (self.resolve(a) for a in jaxpr.outputs)
-        self.held.update(a for a in outs if isinstance(a, Var))
-        self.held.update(jaxpr.inputs)
-        for stage in stages:
-            if isinstance(stage, Evaluated):
-                used = (self.resolve(a) for a in stage.eqn.inputs)
-                self.held.update(a for a in used if isinstance(a, Var))
-                self.held.update(stage.eqn.outputs)
-        self.arena_bytes, self.peak_bytes = self._plan(stages)
-
-    def resolve(self, atom: Atom) -> Atom:
-        """The atom that an atom is another name of."""
-        while isinstance(atom, Var) and atom in self.renamed:
-            atom = self.renamed[atom]
-        return atom
-
-    def place(self, name: Any) -> int:
-        """The place in the table of a variable, a temporary or a size."""
-        return self.places.setdefault(name, len(self.places))
-
-    def buffer(self, number: int, stage: Native, name: str) -> Any:
-        """What a buffer of a region's plan is: a variable of the program, or a temporary."""
-        kind, index = name[0], name[1:]
-        if kind in "io" and index.isdigit():
-            row = stage.region.inputs if kind == "i" else stage.region.outputs
-            return self.resolve(row[int(index)])
-        return number, name
-
-    def _plan(self, stages: Sequence[Stage]) -> tuple[int, int]:
-        """Offsets for what only kernels see; the block's size, and the least size possible."""
-        first: dict[Any, int] = {}
-        last: dict[Any, int] = {}
-        size: dict[Any, int] = {}
-        clock = 0
-        for number, stage in enumerate(stages):
-            if isinstance(stage, Evaluated):
-                continue
-            for k, item in enumerate(stage.kernels):
-                clock += 1
-                kernel = item.compiled.kernel
-                sizes = sizes_of(kernel)
-                named = [
-                    (b, self.buffer(number, stage, b.name))
-                    for b in (*kernel.outputs, *kernel.inputs)
-                ]
-                named += [(b, (number, k, b.name)) for b in kernel.workspace]
-                for buffer, name in named:
-                    if name in self.held:
-                        continue
-                    first.setdefault(name, clock)
-                    last[name] = clock
-                    size[name] = _bytes(buffer, sizes)
-        names = list(first)
-        intervals = [Interval(size[n], first[n], last[n]) for n in names]
-        offsets, total = assign(intervals)
-        for name, offset in zip(names, offsets, strict=True):
-            self.offsets[self.place(name)] = offset
-        return total, peak(intervals)
-
-    def slots(self, number: int, stage: Native, k: int) -> list[int]:
-        """The places of a kernel's buffers and sizes."""
-        kernel = stage.kernels[k].compiled.kernel
-        names = [self.buffer(number, stage, b.name) for b in (*kernel.outputs, *kernel.inputs)]
-        names += [(number, k, b.name) for b in kernel.workspace]
-        names += [("size", n) for n in sizes_of(kernel).values()]
-        return [self.place(n) for n in names]
-
-
-def _bytes(buffer: Any, sizes: dict[str, int]) -> int:
-    total = buffer.dtype.itemsize
-    for d in buffer.shape:
-        total *= int(evaluate(d, sizes))
-    return total
+    dead: list[Var] = field(default_factory=list[Var])
 
 
 # ---- the executable
@@ -247,7 +110,12 @@ class Executable:
     kernels see, `peak_bytes` the least that any plan needs for it.
     """
 
-    def __init__(self, jaxpr: Jaxpr) -> None:
+    def __init__(
+        self,
+        jaxpr: Jaxpr,
+        settings: Mapping[str, Any] | None = None,
+        planner: Planner | None = None,
+    ) -> None:
         if config.backend != "cpu":
             raise UnsupportedError(
                 operation=f"compiling for backend '{config.backend}'",
@@ -257,11 +125,13 @@ class Executable:
             )
         started = time.perf_counter()
         self.traced = jaxpr
+        self.settings = settings or {}
         self.target = host_target()
         self.jaxpr, self._consts = expand(simplify(jaxpr))
         self.jaxpr = simplify(self.jaxpr)
-        self.stages, renamed = _stages(self.jaxpr, self.target)
-        layout = _Layout(self.jaxpr, self.stages, renamed)
+        self.stages, renamed = stages_of(self.jaxpr, self.target, planner)
+        layout = self._layout = Layout(self.jaxpr, self.stages, renamed)
+        self._check_memory()
         self.arena_bytes, self.peak_bytes = layout.arena_bytes, layout.peak_bytes
         self._segments = self._link(layout)
         self._table = [0] * len(layout.places)
@@ -273,7 +143,21 @@ class Executable:
         self._outputs = [(layout.resolve(a), a.aval) for a in self.jaxpr.outputs]
         self.seconds = time.perf_counter() - started
 
-    def _link(self, layout: _Layout) -> list[_Segment | _Call]:
+    def _check_memory(self) -> None:
+        limit = config.search_memory
+        if limit and (needed := self.timeline().allocated()) > limit:
+            raise CompileError(
+                operation="compiling under a budget of memory",
+                required=f"a plan that holds at most {limit:,} bytes",
+                got=f"one that holds {needed:,}",
+                fix="raise memory=, make the arrays smaller, or wrap parts in lumjax.checkpoint",
+            )
+
+    def timeline(self) -> Timeline:
+        """What the program holds in memory, step by step."""
+        return self._layout.timeline()
+
+    def _link(self, layout: Layout) -> list[_Segment | _Call]:
         segments: list[_Segment | _Call] = []
         for number, stage in enumerate(self.stages):
             if isinstance(stage, Evaluated):
@@ -290,6 +174,8 @@ class Executable:
         for segment in segments:
             if isinstance(segment, _Segment):
                 segment.program = Program(segment.steps)
+        for segment, dead in zip(segments, layout.last_uses(), strict=True):
+            segment.dead = dead
         return segments
 
     def run(self, args: Sequence[Value]) -> list[Array]:
@@ -321,8 +207,13 @@ class Executable:
                     self._hold(table, held, var, arena.empty(shape, var.aval.dtype))
                 assert segment.program is not None
                 segment.program.run(table)
+            elif self.settings:
+                with config.scope(**self.settings):  # for what the equation itself compiles
+                    self._call(segment, table, held)
             else:
                 self._call(segment, table, held)
+            for var in segment.dead:
+                held.pop(var, None)
 
     def _call(self, call: _Call, table: list[int], held: dict[Var, NDArray]) -> None:
         operands = [a.value if isinstance(a, Literal) else held[a] for a in call.inputs]
@@ -375,12 +266,17 @@ class Executable:
 class Interpreted(Executable):
     """A program whose equations are all evaluated one by one (config.interpret)."""
 
-    def __init__(self, jaxpr: Jaxpr) -> None:
+    def __init__(self, jaxpr: Jaxpr, settings: Mapping[str, Any] | None = None) -> None:
         self.traced = self.jaxpr = jaxpr
+        self.settings = settings or {}
         self.stages = [Evaluated(e, "config.interpret is set") for e in jaxpr.eqns]
         self.target = host_target()
         self.arena_bytes = self.peak_bytes = 0
         self.seconds = 0.0
+
+    def timeline(self) -> Timeline:
+        """Nothing is planned, so nothing is known."""
+        return Timeline((), ())
 
     def run(self, args: Sequence[Value]) -> list[Array]:
         """Evaluate on one value for each input."""
@@ -391,14 +287,23 @@ class Interpreted(Executable):
 _executables: weakref.WeakKeyDictionary[Jaxpr, dict[Any, Executable]] = weakref.WeakKeyDictionary()
 
 
-def executable_of(jaxpr: Jaxpr) -> Executable:
-    """The executable of a jaxpr under the settings in force, made on first use."""
-    key = config.semantic_key()
+def executable_of(jaxpr: Jaxpr, settings: Mapping[str, Any] | None = None) -> Executable:
+    """The executable of a jaxpr under the settings in force and these on top of them, made on first
+    use.
+    """
+    if settings:
+        with config.scope(**settings):
+            return _made(jaxpr, settings)
+    return _made(jaxpr, {})
+
+
+def _made(jaxpr: Jaxpr, settings: Mapping[str, Any]) -> Executable:
+    key = config.compiled_key()
     known = _executables.get(jaxpr)
     if known is not None and key in known:
         return known[key]
     with _lock:
         table = _executables.setdefault(jaxpr, {})
         if key not in table:
-            table[key] = (Interpreted if config.interpret else Executable)(jaxpr)
+            table[key] = (Interpreted if config.interpret else Executable)(jaxpr, settings)
         return table[key]

@@ -12,9 +12,9 @@ PACKAGE = ROOT / "lumjax"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 FLOORS = {
-    "errors": 0, "config": 0, "dtype": 0, "tree": 0, "target": 0,
+    "record": 0, "errors": 0, "config": 0, "dtype": 0, "tree": 0, "target": 0,
     "trace": 1, "ops": 2, "kernel": 2, "grad": 3, "egraph": 3, "cpu": 3, "cuda": 3, "control": 4,
-    "placement": 5, "native": 5, "executable": 5, "compile": 5,
+    "placement": 5, "native": 5, "stages": 5, "layout": 5, "timeline": 5, "background": 5, "executable": 5, "compile": 5,
     "lax": 6, "typing": 6, "profiler": 6, "numpy": 7, "scipy": 7, "random": 7, "initializers": 7,
     "nn": 7, "optim": 8, "explain": 8, "testing": 8, "debug": 8, "api": 8, "machine": 8,
     "dtypes": 8, "ad_checkpoint": 8, "flatten_util": 8, "tree_util": 8, "__init__": 9,
@@ -26,7 +26,10 @@ DEFERRED = {"egglog", "llvmlite", "rich", "scipy"}
 # What else waits for its first use, so that `import lumjax` is quick: (in which module, what).
 # The compile half stands behind one door: nothing but `lumjax.compile` opens it.
 DEFERRED_IN = {("lumjax.compile", "lumjax.executable"), ("lumjax.trace.expr", "hashlib")}
-COMPILE_HALF = {"executable", "native", "placement", "kernel", "egraph", "cpu", "cuda"}
+COMPILE_HALF = {
+    "executable", "native", "placement", "stages", "layout", "timeline", "background",
+    "kernel", "egraph", "cpu", "cuda",
+}  # fmt: skip
 
 
 def module_name(path: Path) -> str:

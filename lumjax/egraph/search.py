@@ -40,19 +40,28 @@ def search(
     """
     budget = budget or budget_of_config()
     make: Lower = lower or (lambda group: lower_group(group, target))
-    operations = Operations(region)
-    key = plan_key(region, target, budget, config.fast_math)
-    started = time.perf_counter()
-    plan = load_plan(key, operations)
-    made = None if plan is None else kernels_of(plan, make)
-    if plan is not None and made is not None:
-        kernels, fallbacks = made
-        seconds = (("load", time.perf_counter() - started),)
-        report = Report(region.key, True, cost=plan.cost, seconds=seconds, fallbacks=fallbacks)
-        return Found(plan, kernels, report)
-    found = _Search(region, target, budget, operations).run(make)
-    save_plan(key, found.plan, operations)
+    found = stored(region, target, budget, make)
+    if found is None:
+        operations = Operations(region)
+        found = _Search(region, target, budget, operations).run(make)
+        save_plan(plan_key(region, target, budget, config.fast_math), found.plan, operations)
     return found
+
+
+def stored(
+    region: Region, target: Target, budget: Budget, lower: Lower | None = None
+) -> Found | None:
+    """What an earlier search by the same budget left on disk; None if nothing usable is there."""
+    make: Lower = lower or (lambda group: lower_group(group, target))
+    started = time.perf_counter()
+    plan = load_plan(plan_key(region, target, budget, config.fast_math), Operations(region))
+    made = None if plan is None else kernels_of(plan, make)
+    if plan is None or made is None:
+        return None
+    kernels, fallbacks = made
+    seconds = (("load", time.perf_counter() - started),)
+    report = Report(region.key, True, cost=plan.cost, seconds=seconds, fallbacks=fallbacks)
+    return Found(plan, kernels, report)
 
 
 def budget_of_config() -> Budget:

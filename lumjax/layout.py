@@ -1,0 +1,217 @@
+"""Where every value of a program lives: a place in the table, and for some an offset in the arena.
+
+Places are numbers; what only kernels see gets an offset in one block, planned from exact lifetimes.
+The same lifetimes are the program's timeline.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from lumjax.errors import Source
+from lumjax.native import sizes_of
+from lumjax.placement import Interval, assign, peak
+from lumjax.stages import Evaluated, Native, Stage
+from lumjax.timeline import Lifetime, Place, Timeline
+from lumjax.trace.core import Atom, Eqn, Jaxpr, Var
+from lumjax.trace.dim import evaluate
+
+
+class Layout:
+    """Places of variables, temporaries and sizes; offsets in the arena; lifetimes."""
+
+    def __init__(self, jaxpr: Jaxpr, stages: Sequence[Stage], renamed: dict[Var, Atom]) -> None:
+        self.jaxpr, self.stages, self.renamed = jaxpr, stages, renamed
+        self.places: dict[Any, int] = {}  # Var, (stage number, temporary), ("size", n) -> place
+        self.offsets: dict[int, int] = {}  # place -> offset in the arena
+        self.held: set[Var] = set()  # values that Python holds: inputs, outputs, operands of eval
+        outs = (self.resolve(a) for a in jaxpr.outputs)
+        self.outputs = frozenset(a for a in outs if isinstance(a, Var))
+        self.held.update(self.outputs, jaxpr.inputs)
+        for stage in stages:
+            if isinstance(stage, Evaluated):
+                self.held.update(self._operands(stage.eqn))
+                self.held.update(stage.eqn.outputs)
+        self._first: dict[Any, int] = {}
+        self._last: dict[Any, int] = {}
+        self._size: dict[Any, int] = {}
+        self._walk()
+        self.arena_bytes, self.peak_bytes = self._assign()
+
+    def resolve(self, atom: Atom) -> Atom:
+        """The atom that an atom is another name of."""
+        while isinstance(atom, Var) and atom in self.renamed:
+            atom = self.renamed[atom]
+        return atom
+
+    def place(self, name: Any) -> int:
+        """The place in the table of a variable, a temporary or a size."""
+        return self.places.setdefault(name, len(self.places))
+
+    def buffer(self, number: int, stage: Native, name: str) -> Any:
+        """What a buffer of a region's plan is: a variable of the program, or a temporary."""
+        kind, index = name[0], name[1:]
+        if kind in "io" and index.isdigit():
+            row = stage.region.inputs if kind == "i" else stage.region.outputs
+            return self.resolve(row[int(index)])
+        return number, name
+
+    def slots(self, number: int, stage: Native, k: int) -> list[int]:
+        """The places of a kernel's buffers and sizes."""
+        kernel = stage.kernels[k].compiled.kernel
+        names: list[Any] = [name for _, name in self._buffers(number, stage, k)]
+        names += [("size", n) for n in sizes_of(kernel).values()]
+        return [self.place(n) for n in names]
+
+    def segments(self) -> list[list[int]]:
+        """The stages' numbers: kernels between two equations that run through `eval` together."""
+        found: list[list[int]] = []
+        for number, stage in enumerate(self.stages):
+            joined = bool(found) and not isinstance(stage, Evaluated)
+            if joined and not isinstance(self.stages[found[-1][-1]], Evaluated):
+                found[-1].append(number)
+            else:
+                found.append([number])
+        return found
+
+    def last_uses(self) -> list[list[Var]]:
+        """For each segment, the held values that no later one needs: results and arguments stay."""
+        last: dict[Var, int] = {}
+        for k, segment in enumerate(self.segments()):
+            for number in segment:
+                stage = self.stages[number]
+                if isinstance(stage, Evaluated):
+                    used: set[Any] = {*self._operands(stage.eqn), *stage.eqn.outputs}
+                else:
+                    rows = range(len(stage.kernels))
+                    used = {n for r in rows for _, n in self._buffers(number, stage, r)}
+                last.update((v, k) for v in used if v in self.held)
+        kept = self.outputs.union(self.jaxpr.inputs)
+        found: list[list[Var]] = [[] for _ in self.segments()]
+        for var, k in last.items():
+            if var not in kept:
+                found[k].append(var)
+        return found
+
+    # ---- lifetimes
+
+    def _operands(self, eqn: Eqn) -> list[Var]:
+        return [a for a in map(self.resolve, eqn.inputs) if isinstance(a, Var)]
+
+    def _buffers(self, number: int, stage: Native, k: int) -> list[tuple[Any, Any]]:
+        """A kernel's buffers in the order of its table, each with its name in the program."""
+        kernel = stage.kernels[k].compiled.kernel
+        seen = (*kernel.outputs, *kernel.inputs)
+        named = [(b, self.buffer(number, stage, b.name)) for b in seen]
+        return named + [(b, (number, k, b.name)) for b in kernel.workspace]
+
+    def _walk(self) -> None:
+        """When each buffer that only kernels see is first written and last read; its size."""
+        clock = 0
+        for number, stage in enumerate(self.stages):
+            if isinstance(stage, Evaluated):
+                clock += 1
+                continue
+            for k, item in enumerate(stage.kernels):
+                sizes = sizes_of(item.compiled.kernel)
+                for buffer, name in self._buffers(number, stage, k):
+                    if name not in self.held:
+                        self._first.setdefault(name, clock)
+                        self._last[name] = clock
+                        self._size[name] = _bytes(buffer, sizes)
+                clock += 1
+
+    def _assign(self) -> tuple[int, int]:
+        """Offsets for what only kernels see; the block's size, and the least size possible."""
+        names = list(self._first)
+        intervals = [Interval(self._size[n], self._first[n], self._last[n]) for n in names]
+        offsets, total = assign(intervals)
+        for name, offset in zip(names, offsets, strict=True):
+            self.offsets[self.place(name)] = offset
+        return total, peak(intervals)
+
+    def timeline(self) -> Timeline:
+        """What is alive at each step, for people and for budgets of memory."""
+        labels: list[str] = []
+        spans: list[tuple[int, int]] = []  # the first and last step of each segment
+        for segment in self.segments():
+            begin = len(labels)
+            for number in segment:
+                labels += _labels(number, self.stages[number])
+            spans.append((begin, max(begin, len(labels) - 1)))
+        return Timeline(tuple(labels), tuple(self._lifetimes(spans, len(labels))), self.arena_bytes)
+
+    def _lifetimes(self, spans: Sequence[tuple[int, int]], steps: int) -> list[Lifetime]:
+        end = max(0, steps - 1)
+        found = [
+            Lifetime(f"argument {k}", var_bytes(v), 0, end, Place.ARGUMENT)
+            for k, v in enumerate(self.jaxpr.inputs)
+        ]
+        dies = {v: spans[k][1] for k, row in enumerate(self.last_uses()) for v in row}
+        for k, segment in enumerate(self.segments()):
+            for number in segment:
+                stage = self.stages[number]
+                made = stage.eqn.outputs if isinstance(stage, Evaluated) else stage.region.outputs
+                eqns = (stage.eqn,) if isinstance(stage, Evaluated) else stage.region.eqns
+                for var in made:
+                    if var not in self.held or var in self.renamed:
+                        continue
+                    place = Place.RESULT if var in self.outputs else Place.VALUE
+                    line = _line_of(eqns, lambda e, var=var: var in e.outputs)
+                    last = dies.get(var, end)
+                    size = var_bytes(var)
+                    found.append(Lifetime(f"stage {number}", size, spans[k][0], last, place, line))
+        return found + [self._temporary(name) for name in self._first]
+
+    def _temporary(self, name: Any) -> Lifetime:
+        first, last, size = self._first[name], self._last[name], self._size[name]
+        if isinstance(name, Var):
+            line = _line_of(
+                (e for s in self.stages if isinstance(s, Native) for e in s.region.eqns),
+                lambda e: name in e.outputs,
+            )
+            return Lifetime("between regions", size, first, last, Place.TEMPORARY, line)
+        stage = self.stages[name[0]]
+        assert isinstance(stage, Native), "temporaries belong to regions"
+        line = _lines_of(stage.region.eqns)
+        if len(name) == 3:
+            return Lifetime(f"stage {name[0]} {name[2]}", size, first, last, Place.WORKSPACE, line)
+        return Lifetime(f"stage {name[0]} {name[1]}", size, first, last, Place.TEMPORARY, line)
+
+
+def _labels(number: int, stage: Stage) -> list[str]:
+    if isinstance(stage, Evaluated):
+        return [f"stage {number}: eval {stage.eqn.prim.name}"]
+    names = (", ".join(b.name for b in k.compiled.kernel.outputs) for k in stage.kernels)
+    return [f"stage {number}: {n}" for n in names]
+
+
+def _short(source: Source) -> str:
+    return f"{os.path.basename(source.file)}:{source.line}"
+
+
+def _line_of(eqns: Any, chosen: Any) -> str:
+    return next((_short(e.source) for e in eqns if e.source is not None and chosen(e)), "")
+
+
+def _lines_of(eqns: Sequence[Eqn]) -> str:
+    """The lines of equations: one, or the first and how many more there are."""
+    lines = list(dict.fromkeys(_short(e.source) for e in eqns if e.source is not None))
+    return lines[0] + (f" and {len(lines) - 1} more" if len(lines) > 1 else "") if lines else ""
+
+
+def var_bytes(var: Var) -> int:
+    """The size of a value."""
+    total = var.aval.dtype.itemsize
+    for d in var.aval.shape:
+        total *= int(evaluate(d, {}))
+    return total
+
+
+def _bytes(buffer: Any, sizes: dict[str, int]) -> int:
+    total = buffer.dtype.itemsize
+    for d in buffer.shape:
+        total *= int(evaluate(d, sizes))
+    return total

@@ -1,0 +1,109 @@
+"""Every step of a program made ready: regions as checked kernels, other equations as they are.
+
+Regions are planned once per process and settings. In the background, a region that no earlier
+process searched gets the plan of the program as traced, and a search for the next process.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+from lumjax.background import worker
+from lumjax.config import config
+from lumjax.cpu.math import supported
+from lumjax.egraph.plan import Budget, Found
+from lumjax.egraph.search import budget_of_config, search, stored
+from lumjax.kernel.region import Alone, Region, cut
+from lumjax.native import Checked, Unsupported, all_checked
+from lumjax.record import record
+from lumjax.target import Target
+from lumjax.trace.core import Atom, Eqn, Jaxpr, Var
+from lumjax.trace.form import Barrier
+
+# Plans a region: the default is a search under the settings in force.
+Planner: TypeAlias = Callable[[Region, Target], Found]
+
+_found: dict[tuple[Any, ...], tuple[Found, list[Checked]]] = {}
+_lock = threading.RLock()
+
+
+@record
+class Evaluated:
+    """An equation that runs through its primitive's `eval`, and why."""
+
+    eqn: Eqn
+    why: str
+
+
+@record
+class Native:
+    """A region's kernels, its equations and how the plan was found."""
+
+    region: Region
+    found: Found
+    kernels: tuple[Checked, ...]
+
+
+Stage: TypeAlias = Native | Evaluated
+
+
+def stages_of(
+    jaxpr: Jaxpr, target: Target, planner: Planner | None = None
+) -> tuple[list[Stage], dict[Var, Atom]]:
+    """Every step compiled, and the variables that barriers rename."""
+    stages: list[Stage] = []
+    renamed: dict[Var, Atom] = {}
+    for step in cut(jaxpr, native=supported):
+        if isinstance(step, Alone):
+            if isinstance(step.form, Barrier):
+                for out, atom in zip(step.eqn.outputs, step.eqn.inputs, strict=True):
+                    renamed[out] = renamed.get(atom, atom) if isinstance(atom, Var) else atom
+            else:
+                stages.append(Evaluated(step.eqn, step.form.why))
+            continue
+        try:
+            if planner is None:
+                found, kernels = _compiled(step, target)
+            else:
+                found, kernels = _checked(planner(step, target), target)
+        except Unsupported as e:
+            stages += [Evaluated(eqn, str(e)) for eqn in step.eqns]
+            continue
+        stages.append(Native(step, found, tuple(kernels)))
+    return stages, renamed
+
+
+def _compiled(region: Region, target: Target) -> tuple[Found, list[Checked]]:
+    """The region's plan and kernels; equal regions share them."""
+    key = (region.key, target.key, config.fast_math, config.compiled_key())
+    with _lock:
+        known = _found.get(key)
+        if known is None:
+            known = _found[key] = _planned(region, target, budget_of_config())
+    return known
+
+
+def _planned(region: Region, target: Target, budget: Budget) -> tuple[Found, list[Checked]]:
+    if not (config.search_background and config.cache and budget.evaluations):
+        return _checked(search(region, target, budget), target)
+    found = stored(region, target, budget)
+    if found is not None:
+        return _checked(found, target)
+    settings = config.snapshot()
+    scope = {name: getattr(settings, name) for name in settings.__match_args__}
+
+    def later() -> None:
+        with config.scope(**scope):
+            _checked(search(region, target, budget), target)
+
+    unsearched = replace(budget, evaluations=0, profile=False)
+    found, kernels = _checked(search(region, target, unsearched), target)
+    worker.submit(later)
+    return replace(found, report=replace(found.report, searching=True)), kernels
+
+
+def _checked(found: Found, target: Target) -> tuple[Found, list[Checked]]:
+    return found, all_checked(found.kernels, found.plan.groups, target)
