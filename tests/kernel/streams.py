@@ -1,0 +1,115 @@
+"""Terms for loops over tiles: what streaming rules make of naive programs, written by hand."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from lumjax import dtype as dt
+from lumjax.kernel.term import Apply, Buffer, Load, Reduction, Running, Scale
+from lumjax.trace.form import ScalarOp
+from tests.kernel.build import MAX, OPS, SUM, f32, index, lit, load, op, reduce, root, sym
+
+OPS |= {
+    "exp2": ScalarOp("exp2", 1, np.exp2, None, 20),
+    "log": ScalarOp("log", 1, np.log, None, 20),
+    "ge": ScalarOp("ge", 2, np.greater_equal),
+    "is_finite": ScalarOp("is_finite", 1, np.isfinite),
+}
+
+LOG2E = math.log2(math.e)
+
+
+def scaled(x, stream, body, guard=False, factor=LOG2E):
+    """The sum of `body` over the stream, rescaled by the running maximum of x."""
+    stat = statistic(x, stream, guard)
+    scale = Scale(stat, lit(-factor, x.dtype))
+    streams = frozenset(stream if isinstance(stream, tuple) else (stream,))
+    return Reduction(SUM, streams, body, body.dtype, scale)
+
+
+def statistic(x, stream, guard=False):
+    m = reduce(MAX, stream, x)
+    if not guard:
+        return m
+    finite = Apply(OPS["is_finite"], (m,), np.dtype(bool))
+    return op("select", finite, m, lit(0.0, x.dtype))
+
+
+def weights(x, stream, guard=False, factor=LOG2E):
+    """(maximum, scaled sum of weights, weight at a given or running maximum)."""
+    m = statistic(x, stream, guard)
+    streams = frozenset(stream if isinstance(stream, tuple) else (stream,))
+
+    def weight(at):
+        at = Running(m, streams) if at is None else at
+        return op("exp2", op("mul", op("sub", x, at), lit(factor, x.dtype)))
+
+    return m, scaled(x, stream, weight(None), guard, factor), weight
+
+
+def logsumexp(x, stream, guard=False):
+    m, total, _ = weights(x, stream, guard)
+    return op("add", m, op("log", total))
+
+
+def scores(i, j, d, outer, key=None, dtype=f32, scale=0.125):
+    """q[outer, i, d] . k[outer, j, d], a tile per (i, j)."""
+    q = load("q", *outer, i, d, dtype=dtype)
+    coords = (*(map(sym, outer) if key is None else key(*outer)), sym(j), sym(d))
+    k = Load(Buffer("k", (*(a.extent for a in outer), j.extent, d.extent), np.dtype(dtype)), coords)
+    return op("mul", reduce(SUM, d, op("mul", q, k)), lit(scale, dtype))
+
+
+def masked(s, keep, fill=-math.inf):
+    return op("select", keep, s, lit(fill, s.dtype))
+
+
+def causal(i, j):
+    return op("ge", index(sym(i)), index(sym(j)), dtype=np.dtype(bool))
+
+
+def weighted(i, j, d, e, outer=(), key=None, dtype=f32, mask=None, guard=False, fill=-math.inf):
+    """o[outer, i, e]: normalised weights of the scores times v[outer, j, e]."""
+    s = scores(i, j, d, outer, key, dtype)
+    if mask is not None:
+        s = masked(s, mask, fill)
+    _, total, weight = weights(s, j, guard)
+    coords = (*(map(sym, outer) if key is None else key(*outer)), sym(j), sym(e))
+    v = Load(Buffer("v", (*(a.extent for a in outer), j.extent, e.extent), np.dtype(dtype)), coords)
+    out = scaled(s, j, op("mul", weight(None), v), guard)
+    return [root("o", (*outer, i, e), op("div", out, total))]
+
+
+def picked(z, row, stream):
+    """The sum over the stream of z where the stream's index is the row's label."""
+    label = load("label", row, dtype=dt.int32)
+    here = op("eq", index(sym(stream)), label, dtype=np.dtype(bool))
+    return reduce(SUM, stream, op("select", here, z, lit(0.0, z.dtype)))
+
+
+def _probabilities(i, j, d, outer, mask):
+    s = scores(i, j, d, outer)
+    if mask is not None:
+        s = masked(s, mask)
+    return op("exp2", op("mul", op("sub", s, load("lse", *outer, i)), lit(LOG2E)))
+
+
+def _gradient(i, j, d, e, outer, mask):
+    p = _probabilities(i, j, d, outer, mask)
+    dp = reduce(SUM, e, op("mul", load("do", *outer, i, e), load("v", *outer, j, e)))
+    ds = op("mul", p, op("sub", dp, load("delta", *outer, i)))
+    return p, op("mul", ds, lit(0.125))
+
+
+def backward_columns(i, j, d, e, outer=(), mask=None):
+    p, ds = _gradient(i, j, d, e, outer, mask)
+    dv = reduce(SUM, i, op("mul", p, load("do", *outer, i, e)))
+    dk = reduce(SUM, i, op("mul", ds, load("q", *outer, i, d)))
+    return [root("dv", (*outer, j, e), dv), root("dk", (*outer, j, d), dk)]
+
+
+def backward_rows(i, j, d, e, outer=(), mask=None):
+    _, ds = _gradient(i, j, d, e, outer, mask)
+    return [root("dq", (*outer, i, d), reduce(SUM, j, op("mul", ds, load("k", *outer, j, d))))]
