@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 import numpy as np
@@ -17,6 +16,7 @@ from lumjax.control.staging import name_of
 from lumjax.errors import ArgumentTypeError, ArgumentValueError, UnsupportedError
 from lumjax.grad.forward import as_output, check_callable
 from lumjax.profiler import TraceAnnotation
+from lumjax.record import record
 from lumjax.trace.aval import ShapedArray
 from lumjax.trace.core import (
     Eqn,
@@ -112,7 +112,7 @@ def _abstract(x: Any) -> ShapedArray:
     return aval_of(x)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Traced:
     staged: Staged
     out_tree: tree.PyTreeDef
@@ -158,7 +158,7 @@ def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 # ---- programs as text
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class ClosedJaxpr:
     """A program and the values that it closed over, which are its first inputs."""
 

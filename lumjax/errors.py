@@ -30,12 +30,13 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass
+
+from lumjax.record import record
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Source:
     """A place in the user's code."""
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lumjax.compile import Jitted, compiler, jit
 from lumjax.errors import Source
+from lumjax.record import record
 from lumjax.trace.core import Eqn
 from lumjax.trace.dim import evaluate
 from lumjax.trace.show import show
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from lumjax.native import Checked
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Explanation:
     """The report; `print` it, or read `executable` for the data behind it."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -18,12 +17,13 @@ from lumjax.kernel.ir import Kernel
 from lumjax.kernel.scalar import lower_scalar
 from lumjax.kernel.term import Group
 from lumjax.kernel.verify import Verdict, check_kernel
+from lumjax.record import record
 from lumjax.target import Target
 
 NDArray: TypeAlias = np.ndarray[Any, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Checked:
     """A compiled kernel and the group it computes. `rejected` tells why another one was refused."""
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from lumjax.record import record
 
 ALIGNMENT = 64
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Interval:
     """A buffer of `size` bytes that is written at step `first` and last read at step `last`."""
 

@@ -13,8 +13,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar
+
+from lumjax.record import record
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -22,7 +23,7 @@ R = TypeVar("R")
 KEPT = 65536  # the latest spans; older ones are dropped
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Span:
     """A named interval of one thread. `begin` and `end` are seconds of time.perf_counter."""
 

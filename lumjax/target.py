@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol
+
+from lumjax.record import record
 
 
 class Backend(Enum):
@@ -15,7 +16,7 @@ class Backend(Enum):
     CUDA = "cuda"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Target:
     """A machine as the compiler sees it. Sizes are bytes; `vector_bytes` is the widest vector
     register.
@@ -41,7 +42,7 @@ class Target:
         return max(1, self.vector_bytes // itemsize)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Place:
     """Where an array lives, as users see it; its attributes are those of jax.Device."""
 

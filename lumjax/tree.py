@@ -11,12 +11,12 @@ import dataclasses
 import functools
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar, cast
 
 import optree
 
 from lumjax.errors import ArgumentTypeError, TreeError
+from lumjax.record import record
 
 _NAMESPACE = "lumjax"
 PyTreeDef: TypeAlias = optree.PyTreeSpec
@@ -27,7 +27,7 @@ _IsLeaf: TypeAlias = Callable[[Any], bool] | None
 # ---- key paths
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DictKey:
     """A key of a dict."""
 
@@ -37,7 +37,7 @@ class DictKey:
         return f"[{self.key!r}]"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SequenceKey:
     """A position in a list or tuple."""
 
@@ -47,7 +47,7 @@ class SequenceKey:
         return f"[{self.idx!r}]"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class GetAttrKey:
     """A field of a namedtuple or dataclass."""
 
@@ -57,7 +57,7 @@ class GetAttrKey:
         return f".{self.name}"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FlattenedIndexKey:
     """A child of a registered class that gave no keys."""
 

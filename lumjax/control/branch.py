@@ -5,7 +5,7 @@ operands.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -32,6 +32,7 @@ from lumjax.grad.reverse import Cotangent, LinearTrace, MaskAware
 from lumjax.ops.compare import eq
 from lumjax.ops.elementwise import select
 from lumjax.ops.layout import batch_first, broadcast_in_dim
+from lumjax.record import record
 from lumjax.trace.aval import ShapedArray
 from lumjax.trace.batch import MappedAxis
 from lumjax.trace.core import (
@@ -95,7 +96,7 @@ def _jvp(
 # parts
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class _Cut:
     """The branches cut at their linear operands, with common outputs and common residual slots.
 

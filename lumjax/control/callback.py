@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -14,6 +13,7 @@ from lumjax import tree
 from lumjax.control.staging import name_of
 from lumjax.errors import DTypeError, GradientError, ShapeError, TreeError, UnsupportedError
 from lumjax.ops.layout import batch_first
+from lumjax.record import record
 from lumjax.trace.array import Array
 from lumjax.trace.aval import ShapedArray
 from lumjax.trace.batch import MappedAxis
@@ -32,7 +32,7 @@ class Host(ABC):
         """The results, of the given avals."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class UserHost(Host):
     """A user's function. `holes` tells which leaves of its arguments are arrays; the others are
     fixed.
@@ -88,7 +88,7 @@ def _read_only(x: NDArray) -> NDArray:
     return view
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class _PerLane(Host):
     """A host called once per lane, first lane first; mapped arguments lead with the lanes."""
 
@@ -107,7 +107,7 @@ class _PerLane(Host):
         return [np.stack(column) for column in zip(*lanes, strict=True)]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class _Vectorized(Host):
     """A host that handles leading axes itself; unmapped arguments get one of size 1, or of all
     lanes.

@@ -6,7 +6,7 @@ import functools
 import inspect
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from lumjax import tree
@@ -34,6 +34,7 @@ from lumjax.errors import StaticArgumentError
 from lumjax.grad.reverse import LinearTrace
 from lumjax.ops.barrier import barrier
 from lumjax.ops.layout import batch_first
+from lumjax.record import record
 from lumjax.trace.aval import ShapedArray
 from lumjax.trace.batch import MappedAxis
 from lumjax.trace.core import (
@@ -190,7 +191,7 @@ def _batch(
 # needed
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class _Plan:
     """forward:  (*consts, *known inputs) -> (*outs where not `outputs[k]`, *saved values)
     linear:   (*kept inputs, *saved values, *linear inputs) -> (*outs where `outputs[k]`), which

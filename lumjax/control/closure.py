@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from lumjax import dtype as dt
@@ -11,12 +11,13 @@ from lumjax import tree
 from lumjax.control.custom import custom_vjp
 from lumjax.control.staging import flatten_values, name_of, require_callable
 from lumjax.errors import ArgumentTypeError
+from lumjax.record import record
 from lumjax.trace.core import Jaxpr, Value, aval_of, eval_jaxpr
 from lumjax.trace.stage import stage
 
 
 @tree.register_static
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class _Rule:
     """A staged backward rule: (*values it closes over, *cotangents of the output) -> cotangents."""
 

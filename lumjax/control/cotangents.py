@@ -5,7 +5,7 @@ its mask).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import IntEnum
 
 from lumjax import dtype as dt
@@ -14,6 +14,7 @@ from lumjax.control.staging import Flags, concrete, remembered, select_where, ze
 from lumjax.grad.mask import Mask
 from lumjax.grad.reverse import Cotangent, backward
 from lumjax.ops.layout import full
+from lumjax.record import record
 from lumjax.trace.aval import ShapedArray
 from lumjax.trace.core import Jaxpr, Linear, Value
 from lumjax.trace.stage import stage
@@ -84,7 +85,7 @@ def packed_avals(kinds: Iterable[Kind], avals: Iterable[ShapedArray]) -> list[Sh
     return flat
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Backward:
     """jaxpr: (*consts, *known inputs, *packed cotangents of the outputs) -> packed cotangents
     of the linear inputs.

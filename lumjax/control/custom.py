@@ -6,7 +6,6 @@ import functools
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from lumjax import dtype as dt
@@ -38,6 +37,7 @@ from lumjax.errors import (
 from lumjax.grad.forward import describe
 from lumjax.grad.reverse import LinearTrace
 from lumjax.ops.elementwise import add, asvalue
+from lumjax.record import record
 from lumjax.trace.aval import ShapedArray
 from lumjax.trace.core import EvalTrace, Trace, Value, active_traces, aval_of, current
 from lumjax.trace.stage import StageTrace
@@ -63,7 +63,7 @@ class SymbolicZero:
         return zeros(self.aval)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class CustomVJPPrimal:
     """An argument of a forward rule defined with symbolic_zeros: its value, and whether it is
     differentiated.
@@ -301,7 +301,7 @@ def _is_inert(tangents: Any) -> bool:
     return all(aval_of(t).dtype == dt.float0 for t in tree.leaves(tangents))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class _UserForward(ForwardRule):
     """A user's jvp rule as a rule on flat values."""
 
@@ -422,7 +422,7 @@ class custom_vjp(_Custom[R]):  # noqa: N801
         return tree.unflatten(body.out_trees[0], outs)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class _UserReverse(ReverseRules):
     """A user's fwd and bwd as rules on flat values. The context is the trees of residuals and
     output, and avals.

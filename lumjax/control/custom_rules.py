@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from lumjax import dtype as dt
@@ -28,6 +27,7 @@ from lumjax.control.staging import (
 from lumjax.errors import GradientError, LeakedTracerError
 from lumjax.grad.reverse import LinearTrace
 from lumjax.ops.layout import batch_first, reduce_sum
+from lumjax.record import record
 from lumjax.trace.array import Array
 from lumjax.trace.aval import ShapedArray
 from lumjax.trace.batch import MappedAxis, batch
@@ -53,7 +53,7 @@ def guarded(f: Callable[..., Any], *args: Any) -> Any:
         ) from e
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Body:
     """The function of a record: a jaxpr that leads with `consts`, or a callable. Its output's
     tree is in `out_trees`.
@@ -225,7 +225,7 @@ def _forward_batch(
     return outs, [0] * len(outs)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class _BatchedForward(ForwardRule):
     """A jvp rule over a mapped axis that leads in the arguments where `mapped`, and in all
     results.
@@ -308,7 +308,7 @@ def _reverse_batch(
     return outs, [0] * len(outs)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class _BatchedReverse(ReverseRules):
     """Rules over a mapped axis that leads in the arguments where `mapped`, and in all results.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from lumjax.control.cotangents import (
     Kinds,
@@ -21,6 +21,7 @@ from lumjax.control.staging import (
 from lumjax.grad.mask import either
 from lumjax.grad.reverse import Cotangent
 from lumjax.ops.elementwise import add
+from lumjax.record import record
 from lumjax.trace.core import Atom, Effect, Jaxpr, Literal, Value, Var, eval_jaxpr
 from lumjax.trace.simplify import dce
 from lumjax.trace.stage import stage
@@ -41,7 +42,7 @@ def linear_flags(jaxpr: Jaxpr, linear: Flags, consts: int, carry: int) -> tuple[
         flags[consts : consts + carry] = grown
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class CutBody:
     """A body cut at its linear inputs. `flags` and `outputs` tell what is linear.
 
@@ -149,7 +150,7 @@ def _unchanging(jaxpr: Jaxpr, fixed: int) -> set[Atom]:
     return found
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class BackwardBody:
     """A body run backwards, itself a body of scan. Cotangents are packed in the kinds given here.
 

@@ -7,7 +7,7 @@ Operands are consts, initial carry, stacked xs; results are the last carry and t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -33,6 +33,7 @@ from lumjax.grad.reverse import Cotangent, LinearTrace, MaskAware
 from lumjax.ops.layout import batch_first, moveaxis, reshape
 from lumjax.ops.view import concatenate
 from lumjax.ops.view import slice as slice_rows
+from lumjax.record import record
 from lumjax.trace.array import Array
 from lumjax.trace.aval import ShapedArray
 from lumjax.trace.batch import MappedAxis
@@ -56,7 +57,7 @@ _LONG = 64  # steps from which several at a time repay their compilation
 _AT_ONCE = 8
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Loop:
     """How a body is repeated: over `length` rows, from the last one if `reverse`; `unroll` is a
     hint to the compiler.

@@ -7,7 +7,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -20,6 +20,7 @@ from lumjax.grad.nested import JvpJaxpr, SplitJaxpr, jvp_jaxpr, split_jaxpr
 from lumjax.ops.elementwise import asvalue
 from lumjax.ops.layout import batch_first, broadcast_in_dim_p
 from lumjax.ops.layout import zeros as layout_zeros
+from lumjax.record import record
 from lumjax.trace.array import Array
 from lumjax.trace.aval import ShapedArray
 from lumjax.trace.batch import MappedAxis, batch
@@ -94,7 +95,7 @@ def concrete(consts: Iterable[Value]) -> bool:
 # ---- staging a callable
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Callee:
     """A staged callable: the jaxpr's first inputs are the closed-over `consts`; it has no
     consts of its own.
@@ -254,7 +255,7 @@ def jvp_of(jaxpr: Jaxpr, nonzero: Flags, force: Flags | None = None) -> JvpJaxpr
     )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Split:
     """A jaxpr cut at its linear inputs.
 
@@ -355,7 +356,7 @@ def _used(jaxpr: Jaxpr) -> Iterable[Atom]:
     yield from jaxpr.outputs
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Batched:
     """A jaxpr with one more leading axis on some inputs; `mapped` tells which outputs have it."""
 

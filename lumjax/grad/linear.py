@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from lumjax import dtype as dt
@@ -18,6 +18,7 @@ from lumjax.grad.forward import (
 )
 from lumjax.grad.reverse import LinearMap, linearize_flat
 from lumjax.ops.elementwise import asvalue
+from lumjax.record import record
 from lumjax.trace.aval import ShapedArray
 from lumjax.trace.core import Value, aval_of
 from lumjax.trace.simplify import dce
@@ -82,7 +83,7 @@ def _linearize(operation: str, fun: Callable[..., Any], primals: Any, has_aux: b
     return outs, linear, consts, f, forward, treedef
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class _Derivative:
     """What `linearize` returns: residuals and tangents to output tangents."""
 
@@ -101,7 +102,7 @@ class _Derivative:
         return tree.unflatten(self.out_tree, self.linear.apply(consts, given))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class _Pullback:
     """What `vjp` returns: residuals and an output cotangent to argument cotangents."""
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from lumjax import dtype as dt
@@ -31,6 +31,7 @@ from lumjax.config import config
 from lumjax.grad.forward import jvp_flat, zeros
 from lumjax.grad.mask import Mask
 from lumjax.grad.reverse import Cotangent, LinearTrace, backward
+from lumjax.record import record
 from lumjax.trace.core import (
     Jaxpr,
     Linear,
@@ -52,7 +53,7 @@ def _closed(staged: Staged) -> Jaxpr:
 # ---- jvp
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class JvpJaxpr:
     """See the module's docstring."""
 
@@ -89,7 +90,7 @@ def jvp_jaxpr(
 # ---- known and linear part
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class SplitJaxpr:
     """See the module's docstring."""
 
@@ -132,7 +133,7 @@ def split_jaxpr(
 # ---- transpose
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class _Backward:
     """jaxpr: (*consts, *known inputs, *cotangents, *masks of outputs in `masks`) -> results.
 
@@ -151,7 +152,7 @@ _lock = threading.Lock()
 _memo: weakref.WeakKeyDictionary[Jaxpr, dict[Hashable, _Backward]] = weakref.WeakKeyDictionary()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Request:
     """What a backward program is made for: which inputs are linear, which outputs have a cotangent,
     which a mask.

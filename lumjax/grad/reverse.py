@@ -25,7 +25,6 @@ Tools for both: `backward(jaxpr, inputs, cts)` below; `grad/nested.py` has `jvp_
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -45,6 +44,7 @@ from lumjax.grad.forward import (
 from lumjax.grad.mask import Mask, either, masked_transpose, select_masks
 from lumjax.ops.barrier import barrier_p
 from lumjax.ops.elementwise import add, asvalue, cast, select_p
+from lumjax.record import record
 from lumjax.trace.array import Array
 from lumjax.trace.aval import ShapedArray
 from lumjax.trace.core import (
@@ -99,7 +99,7 @@ class LinearTrace(StageTrace):
             return prim.bind(*args, **params)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class LinearMap:
     """The derivative of a flat function at a point.
 
@@ -173,7 +173,7 @@ def linearize_flat(
 # ---- transpose
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Cotangent:
     """A cotangent and its mask; without a mask it is live everywhere."""
 
@@ -181,7 +181,7 @@ class Cotangent:
     mask: Mask | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class MaskAware:
     """A transpose rule that takes and returns `Cotangent`s instead of values."""
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,6 +22,7 @@ from lumjax.errors import (
     ShapeError,
 )
 from lumjax.numpy.creation import asarray, broadcast_to
+from lumjax.record import record
 from lumjax.trace.array import Array
 from lumjax.trace.core import Tracer, aval_of
 
@@ -44,7 +44,7 @@ def concrete_array(operation: str, x: Any) -> np.ndarray[Any, Any]:
     return x.data if isinstance(x, Array) else np.asarray(x)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Parsed:
     """An index, one entry per axis of the array: a slice or an integer array; `new` are inserted
     axes.

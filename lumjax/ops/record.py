@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -12,6 +11,7 @@ from lumjax import dtype as dt
 from lumjax.errors import DTypeError, ShapeError
 from lumjax.ops.checks import quiet as quiet
 from lumjax.ops.layout import broadcast_in_dim, transpose
+from lumjax.record import record
 from lumjax.trace.aval import ShapedArray
 from lumjax.trace.batch import MappedAxis
 from lumjax.trace.core import Primitive, Value, aval_of
@@ -25,7 +25,7 @@ JvpResult: TypeAlias = tuple[Sequence[Value], Sequence[Value | None]]
 # ---- what operands an operation takes
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Accepts:
     """The dtypes that an operation takes, and how its errors say so."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -12,6 +11,7 @@ import numpy as np
 
 from lumjax.errors import ArgumentValueError, ShapeError
 from lumjax.ops.checks import NDArray, Shape, check_distinct, check_indices, check_length, text
+from lumjax.record import record
 from lumjax.trace.aval import ShapedArray
 from lumjax.trace.dim import Dim, same
 from lumjax.trace.form import GatherMode
@@ -162,7 +162,7 @@ def _batching_agrees(operand: Shape, indices: Shape, numbers: GatherDimensionNum
     )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Positions:
     """Where the rows of a gather's result lie in its operand.
 

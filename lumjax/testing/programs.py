@@ -28,6 +28,7 @@ from lumjax.compile import jit
 from lumjax.config import config
 from lumjax.grad.forward import jvp
 from lumjax.grad.linear import vjp
+from lumjax.record import record
 from lumjax.testing.checks import check_adjoint, check_jit, check_vmap, to_numpy
 from lumjax.trace.array import Array
 from lumjax.trace.core import aval_of
@@ -52,7 +53,7 @@ class RandomChooser:
         return int(self._rng.integers(low, high, endpoint=True))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Node:
     """One step: `name` of the vocabulary applied to earlier values, with static parameters."""
 
@@ -61,7 +62,7 @@ class Node:
     params: tuple[Any, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Program:
     """Inputs, steps, and the values returned. Values are numbered: inputs first, then nodes."""
 
@@ -93,7 +94,7 @@ class Program:
 # ---- the vocabulary
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Word:
     """An operation. `pick(builder)` chooses operands and parameters, or None if nothing fits."""
 

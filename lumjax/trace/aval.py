@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from lumjax import dtype as dt
+from lumjax.record import record
 from lumjax.trace.dim import Dim
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ShapedArray:
     """A shape, a dtype, and whether the dtype is weak (came from a Python scalar and yields in
     promotion).

@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from lumjax import tree
 from lumjax.errors import ArgumentTypeError, ArgumentValueError, ShapeError
+from lumjax.record import record
 from lumjax.trace.array import Array
 from lumjax.trace.aval import ShapedArray
 from lumjax.trace.core import (
@@ -30,7 +30,7 @@ from lumjax.trace.core import (
 from lumjax.trace.dim import Dim, same
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class MappedAxis:
     """The axis that a vmap adds: its size, and its name where it was given one."""
 

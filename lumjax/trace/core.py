@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, ClassVar, TypeAlias
 
@@ -17,6 +16,7 @@ import numpy as np
 
 from lumjax import dtype as dt
 from lumjax.errors import LeakedTracerError, MissingRuleError, Source, user_source
+from lumjax.record import record
 from lumjax.trace.array import Array
 from lumjax.trace.aval import ShapedArray
 from lumjax.trace.form import Form
@@ -34,14 +34,14 @@ class Effect(Enum):
     ORDERED = auto()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Var:
     """A name for a value in a jaxpr; compared by identity."""
 
     aval: ShapedArray
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Literal:
     """A rank-0 constant written in place; `value` is a NumPy scalar array of the aval's dtype."""
 
@@ -52,7 +52,7 @@ class Literal:
 Atom: TypeAlias = Var | Literal
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Eqn:
     """One operation: outputs = prim(inputs, **params), written at `source` in the user's code."""
 
@@ -69,7 +69,7 @@ class Eqn:
         return max(found, key=lambda e: e.value)
 
 
-@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+@record(eq=False, weakref_slot=True)
 class Jaxpr:
     """A staged program. The first `consts` inputs are values that the function closed over."""
 
@@ -106,7 +106,7 @@ def sub_jaxprs(params: Params) -> Iterator[Jaxpr]:
             yield from (v for v in value if isinstance(v, Jaxpr))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Sample:
     """One test case of a primitive: avals, parameters, and the interval from which inputs are
     drawn.
@@ -118,7 +118,7 @@ class Sample:
     high: float = 2.0
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Primitive:
     """Everything there is to know about one operation; None means that a rule is not defined.
 
@@ -183,7 +183,7 @@ class Tracer:
         return None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Linear:
     """Marks, for a transpose rule, an input in which the operation is linear."""
 

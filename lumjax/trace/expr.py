@@ -12,15 +12,16 @@ import operator
 import threading
 import weakref
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from typing import Any, TypeAlias
 
 from lumjax.errors import InconclusiveDimError
+from lumjax.record import record
 from lumjax.trace.indexop import IndexOp, text
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False, weakref_slot=True)
+@record(eq=False, repr=False, weakref_slot=True)
 class Expr:
     """An interned integer expression with `lo <= value <= hi`; None means unbounded.
 

@@ -7,10 +7,10 @@ and the compiler never imports operations: this file is the whole contract betwe
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Protocol
 
+from lumjax.record import record
 from lumjax.trace.dim import Dim
 from lumjax.trace.view import IndexMap
 
@@ -37,7 +37,7 @@ class Builder(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ScalarOp:
     """A function of scalars: the innermost unit of every kernel.
 
@@ -77,14 +77,14 @@ class GatherMode(Enum):
     PROMISE = "promise_in_bounds"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Map:
     """out[i] = op(in_0[i], in_1[i], ...); every operand has the output's shape."""
 
     op: ScalarOp
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Reduce:
     """The operand reduced over `axes` (positions in the operand's shape)."""
 
@@ -92,14 +92,14 @@ class Reduce:
     axes: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Iota:
     """out[i] = i[axis], in the output's dtype."""
 
     axis: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Move:
     """out[c] = operand_k[maps[k](c)] for the first k whose map is valid at c.
 
@@ -112,7 +112,7 @@ class Move:
     scalars: tuple[tuple[str, int], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Contract:
     """out[o] = sum over k of lhs[lhs_map(o, k)] * rhs[rhs_map(o, k)].
 
@@ -125,7 +125,7 @@ class Contract:
     reduced: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Gather:
     """out[c] = operand[map(c, g)], where g_j = indices[index_maps[j](c)] is read from operand 1.
 
@@ -143,19 +143,19 @@ class Gather:
     fill: float | int | bool | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Expand:
     """Compiled through the record's `expand`: its definition in other primitives."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Opaque:
     """Run by the primitive's `eval` between kernels; `why` is printed by explain."""
 
     why: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Barrier:
     """The identity, across which nothing is merged, moved or recomputed; distinct per id."""
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from lumjax.record import record
 from lumjax.trace.array import Array
 from lumjax.trace.aval import ShapedArray
 from lumjax.trace.core import (
@@ -73,7 +73,7 @@ class StageTrace(Trace):
         return tuple(StageTracer(self, v) for v in outputs)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Staged:
     """A jaxpr and the values it closed over; the jaxpr's first inputs are those values.
 

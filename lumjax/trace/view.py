@@ -7,11 +7,11 @@ of them compose into one before anything is compiled.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from lumjax.record import record
 from lumjax.trace import dim as dm
 from lumjax.trace.dim import Dim, Expr, less, less_equal, logical_and, same, symbol
 
@@ -40,7 +40,7 @@ def row_major(shape: Sequence[Dim]) -> Shape:
     return tuple(reversed(strides))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class IndexMap:
     """out[d0, .., dn] = operand[coords] where `valid` is nonzero; d<k> ranges over [0, domain[k]).
 
