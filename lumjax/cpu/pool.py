@@ -164,6 +164,45 @@ out:
 }
 declare i64 @llvm.umin.i64(i64, i64)
 
+; A job of several independent kernels that share one parallel_for. `wave` holds their number,
+; then for each the end of its jobs among all, its function and its slots.
+define void @lumjax_wave(ptr %table, ptr %wave, i64 %job, ptr %scratch) nounwind {
+entry:
+  %count = load i64, ptr %wave
+  br label %look
+look:
+  %low = phi i64 [0, %entry], [%low1, %half]
+  %high = phi i64 [%count, %entry], [%high1, %half]
+  %more = icmp ult i64 %low, %high
+  br i1 %more, label %half, label %found
+half:
+  %sum = add i64 %low, %high
+  %mid = lshr i64 %sum, 1
+  %mp = getelementptr [3 x i64], ptr %wave, i64 %mid
+  %ep = getelementptr i64, ptr %mp, i64 1
+  %end = load i64, ptr %ep
+  %before = icmp ult i64 %job, %end
+  %above = add i64 %mid, 1
+  %low1 = select i1 %before, i64 %low, i64 %above
+  %high1 = select i1 %before, i64 %mid, i64 %high
+  br label %look
+found:
+  %row = getelementptr [3 x i64], ptr %wave, i64 %low
+  %fp = getelementptr i64, ptr %row, i64 2
+  %sp = getelementptr i64, ptr %row, i64 3
+  %f = load ptr, ptr %fp
+  %slots = load ptr, ptr %sp
+  ; the row before ends where this one begins; before the first row lies the count
+  %bp = getelementptr i64, ptr %row, i64 -2
+  %first = icmp eq i64 %low, 0
+  %from = select i1 %first, ptr %wave, ptr %bp
+  %given = load i64, ptr %from
+  %begin = select i1 %first, i64 0, i64 %given
+  %own = sub i64 %job, %begin
+  call void %f(ptr %table, ptr %slots, i64 %own, ptr %scratch)
+  ret void
+}
+
 ; steps: function, slots, jobs, serial
 define void @lumjax_run(ptr %steps, i64 %n, ptr %table, ptr %p, ptr %scratch,
                         i64 %stride) nounwind {
@@ -299,7 +338,8 @@ class _Native:
         }
         if not windows:
             symbols["syscall"] = _system("syscall")
-        run, worker, stop = load(code, ["lumjax_run", "lumjax_worker", "lumjax_stop"], symbols)
+        names = ["lumjax_run", "lumjax_worker", "lumjax_stop", "lumjax_wave"]
+        run, worker, stop, self.wave = load(code, names, symbols)
         address, number = ctypes.c_void_p, ctypes.c_int64
         self.run: Any = ctypes.CFUNCTYPE(
             None, address, number, ctypes.c_char_p, address, address, number

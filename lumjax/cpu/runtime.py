@@ -6,7 +6,9 @@ import hashlib
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import groupby, zip_longest
+from operator import itemgetter
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -62,26 +64,60 @@ def compile_kernels(kernels: Sequence[Kernel], target: Target) -> list[Compiled]
     return result
 
 
-class Program:
-    """Steps to run in order on one table of addresses and sizes. May be run by several threads."""
+_Row: TypeAlias = "tuple[int, int, int, int]"  # function, slots, jobs, serial
 
-    def __init__(self, steps: Sequence[Step]) -> None:
-        rows: list[tuple[int, int, int, int]] = []
-        self._slots: list[np.ndarray[Any, Any]] = []
+
+class Program:
+    """Steps to run in order on one table of addresses and sizes. May be run by several threads.
+
+    Steps of one wave (`waves` gives each step's, in rising order; default: each its own) don't
+    depend on each other: their first phases are one launch together, then their second phases, and
+    so on.
+    """
+
+    def __init__(self, steps: Sequence[Step], waves: Sequence[int] | None = None) -> None:
+        self._arrays: list[np.ndarray[Any, Any]] = []
         self._steps = tuple(steps)  # keeps the code alive
-        for step in steps:
-            kernel = step.compiled.kernel
-            slots = np.asarray([*step.slots, 0], np.int32)
-            assert len(step.slots) == len(kernel.buffers) + len(kernel.sizes), "a slot for each"
-            self._slots.append(slots)
-            for phase, address in zip(kernel.phases, step.compiled.phases, strict=True):
-                jobs = int(dims.evaluate(phase.jobs, step.sizes))
-                rows.append((address, slots.ctypes.data, jobs, int(step.serial)))
+        rows: list[_Row] = []
+        numbers = range(len(steps)) if waves is None else waves
+        for _, members in groupby(zip(numbers, steps, strict=True), key=itemgetter(0)):
+            phases = zip_longest(*(self._phases(step) for _, step in members))
+            rows += [self._joined([r for r in phase if r is not None]) for phase in phases]
         self._rows = np.asarray(rows, np.int64).reshape(-1, 4)
         self._address: int = self._rows.ctypes.data
         self._parallel = any(jobs > 1 and not serial for _, _, jobs, serial in rows)
         self._scratch = max((s.compiled.scratch for s in steps), default=0)
         self._pack = struct.Struct("")
+
+    @property
+    def launches(self) -> int:
+        """How many times the jobs of a launch must be finished before the next one's begin."""
+        return len(self._rows)
+
+    def _phases(self, step: Step) -> list[_Row]:
+        kernel = step.compiled.kernel
+        assert len(step.slots) == len(kernel.buffers) + len(kernel.sizes), "a slot for each"
+        slots = self._kept(np.asarray([*step.slots, 0], np.int32))
+        return [
+            (address, slots, int(dims.evaluate(phase.jobs, step.sizes)), int(step.serial))
+            for phase, address in zip(kernel.phases, step.compiled.phases, strict=True)
+        ]
+
+    def _kept(self, array: np.ndarray[Any, Any]) -> int:
+        """The address of an array that lives as long as the program."""
+        self._arrays.append(array)
+        return array.ctypes.data
+
+    def _joined(self, rows: Sequence[_Row]) -> _Row:
+        """One launch of several phases: their jobs one after the other."""
+        if len(rows) == 1:
+            return rows[0]
+        wave, end = [len(rows)], 0
+        for function, slots, jobs, _ in rows:
+            end += jobs
+            wave += [end, function, slots]
+        serial = all(row[3] for row in rows)
+        return pool.native().wave, self._kept(np.asarray(wave, np.int64)), end, int(serial)
 
     def run(self, values: Sequence[int]) -> None:
         """Run on a table holding `values`: addresses and sizes where the steps' slots say."""

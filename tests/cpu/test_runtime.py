@@ -191,6 +191,30 @@ def test_steps_share_one_table():
 
 
 @pytest.mark.parametrize("threads", [1, 2, 4])
+@pytest.mark.parametrize("sizes", [[3], [0, 1], [5, 0, 0, 7, 1], [1] * 40, [300, 2, 0, 64, 3, 9]])
+def test_steps_of_a_wave_share_one_launch(threads, sizes):
+    with config.scope(num_threads=threads):
+        kernels = [count_jobs(n) for n in sizes]
+        steps = [
+            Step(compiled, (k,), {}, serial=k == 1)
+            for k, compiled in enumerate(compile_kernels(kernels, host_target()))
+        ]
+        last = len(sizes)
+        steps.append(Step(steps[0].compiled, (0,), {}))
+        program = Program(steps, [0] * last + [1])
+        assert program.launches == 2
+        cells = [arena.empty((n * 8,), I64) for n in sizes]
+        for c in cells:
+            c[:] = 0
+        for _ in range(100):
+            program.run([c.ctypes.data for c in cells])
+        for k, (n, c) in enumerate(zip(sizes, cells, strict=True)):
+            expected = np.zeros(n * 8, np.int64)
+            expected[::8] = 200 if k == 0 else 100
+            np.testing.assert_array_equal(c, expected)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 4])
 def test_every_job_runs_exactly_once(threads):
     with config.scope(num_threads=threads):
         sizes = [1, 2, 3, 7, 64, 300]
