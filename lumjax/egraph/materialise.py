@@ -1,98 +1,103 @@
 """From roots to groups: what one kernel computes together, which shared terms are stored.
 
 Groups that read the same memory over the same axes are jammed, as long as one loop program computes
-them together and no two groups wait for each other. A term that several groups compute is stored
-where that is predicted faster.
+them together and no two groups wait for each other. A term that several groups compute, or that
+lives in the tiles of a loop, is stored where that is predicted to pay.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
 
-from lumjax.egraph.cost import Machine, extent_of, factors, kernel_time, memory_time, work
-from lumjax.egraph.stores import Check, Layout, Names, over, store_forced
+from lumjax.egraph.cost import Machine, extent_of, factors, memory_time, work
+from lumjax.egraph.layout import Layout, Members, Memo, Names, bytes_of, names, over
+from lumjax.egraph.stores import check, store_forced
 from lumjax.kernel.region import volume
-from lumjax.kernel.term import Apply, Axis, Group, Load, Reduction, Root, Term, free_names
+from lumjax.kernel.term import (
+    Apply,
+    Axis,
+    Buffer,
+    Group,
+    Load,
+    Reduction,
+    Root,
+    Term,
+    free_names,
+    loads,
+)
+from lumjax.record import record
 
 _CANDIDATES = 12  # shared terms that are tried
 _RESIDENT = 512  # points of a column that stay in cache between its reduction and its use
 _SMALL = 64  # reading one buffer of fewer elements is no reason to share a kernel
+_GAIN = 0.99  # a change must be predicted this much cheaper
 
-Members: TypeAlias = "tuple[Root, ...]"
 Forbidden: TypeAlias = "Sequence[frozenset[str]]"
-
-
-def names(members: Members) -> Names:
-    """The buffers that a group writes."""
-    return tuple(r.buffer.name for r in members)
-
-
-@dataclass(frozen=True, slots=True)
-class _Summary:
-    """The axis sets of a group's roots, and of its reductions' results."""
-
-    roots: frozenset[frozenset[str]]
-    rows: frozenset[frozenset[str]]
 
 
 class Groups:
     """A partition of the roots into groups."""
 
-    def __init__(self, layout: Layout, forbidden: Forbidden = ()) -> None:
-        self.layout = layout
+    def __init__(self, layout: Layout, machine: Machine, forbidden: Forbidden = ()) -> None:
+        self.layout, self.machine = layout, machine
         self.forbidden = forbidden
-        self.members: list[Members] = [(r,) for r in layout.roots]
-        self._read: dict[Names, dict[str, int]] = {}
-        self._summaries: dict[Names, _Summary] = {}
-        self._fits: dict[tuple[Names, Names], bool] = {}
+        self.members: dict[int, Members] = {k: (r,) for k, r in enumerate(layout.roots)}
+        self.reads: dict[int, dict[str, int]] = {k: self._reads(m) for k, m in self.members.items()}
+        self.writer = {r.buffer.name: k for k, r in enumerate(layout.roots)}
+        self._refused: set[tuple[Names, Names]] = set()
 
-    def reads(self, members: Members) -> dict[str, int]:
+    def _reads(self, members: Members) -> dict[str, int]:
         """The buffers that a group reads, and their sizes in elements."""
-        key = names(members)
-        if key not in self._read:
-            self._read[key] = {
-                t.buffer.name: volume(t.buffer.shape)
-                for t in self.layout.cluster(members)
-                if isinstance(t, Load)
-            }
-        return self._read[key]
+        return {
+            t.buffer.name: volume(t.buffer.shape)
+            for t in self.layout.cluster(members)
+            if isinstance(t, Load)
+        }
 
-    def order(self, groups: Sequence[Members]) -> list[int] | None:
-        """An order in which buffers are written before they are read; None if there is none."""
-        writer = {r.buffer.name: k for k, m in enumerate(groups) for r in m}
-        waits = [{writer[b] for b in self.reads(m) if b in writer} for m in groups]
+    def needs(self, k: int) -> list[int]:
+        """The groups that write what group k reads."""
+        found = dict.fromkeys(self.writer[b] for b in self.reads[k] if b in self.writer)
+        return list(found)
+
+    def order(self) -> list[Members]:
+        """The groups in an order in which buffers are written before they are read."""
         done: dict[int, None] = {}
-        while len(done) < len(waits):
-            ready = [k for k, w in enumerate(waits) if k not in done and w <= done.keys()]
+        while len(done) < len(self.members):
+            ready = [
+                k
+                for k in self.members
+                if k not in done and all(n in done for n in self.needs(k) if n != k)
+            ]
             if not ready:
-                return None
+                raise AssertionError("stored terms depend on each other in a circle")
             done.update(dict.fromkeys(ready))
-        return list(done)
+        return [self.members[k] for k in done]
+
+    def _waits(self, a: int, b: int) -> bool:
+        """Whether group a waits for group b by way of a third one."""
+        stack = [n for n in self.needs(a) if n != b]
+        seen: set[int] = set()
+        while stack:
+            k = stack.pop()
+            if k == b:
+                return True
+            if k not in seen:
+                seen.add(k)
+                stack.extend(self.needs(k))
+        return False
 
     def fits(self, a: Members, b: Members) -> bool:
         """Whether one kernel may compute both groups."""
-        key = (names(a), names(b))
-        if key not in self._fits:
-            self._fits[key] = self._alike(a, b) and self._one_program((*a, *b))
-        return self._fits[key]
-
-    def _summary(self, members: Members) -> _Summary:
-        key = names(members)
-        if key not in self._summaries:
-            found = [t for t in self.layout.cluster(members) if isinstance(t, Reduction)]
-            free = frozenset(
-                frozenset(n for n in free_names(t) if n in self.layout.axes) for t in found
-            )
-            self._summaries[key] = _Summary(frozenset(map(over, members)), free)
-        return self._summaries[key]
+        return self._alike(a, b) and self._one_program((*a, *b))
 
     def _alike(self, a: Members, b: Members) -> bool:
         """A quick test that pairs which fit pass: rows that every root keeps or reduces over."""
-        x, y = self._summary(a), self._summary(b)
+        x, y = check(self.layout, a).summary, check(self.layout, b).summary
         rows, roots = x.rows | y.rows, x.roots | y.roots
+        if self.layout.fold and x.contracts and y.contracts:
+            return bool(frozenset.intersection(*roots))
         if len(rows) < 2:
             return all(r <= k for r in rows for k in roots)
         return any(
@@ -105,19 +110,19 @@ class Groups:
         written = {r.buffer.name for r in roots}
         if any(written >= f for f in self.forbidden):
             return False
-        check = Check(self.layout, roots)
-        if any(isinstance(t, Load) and t.buffer.name in written for t in check.terms):
+        found = check(self.layout, roots)
+        if any(isinstance(t, Load) and t.buffer.name in written for t in found.terms):
             return False
-        if not check.found:
+        if not found.found:
             return len({over(r) for r in roots}) == 1
-        if check.problem() is not None:
+        if found.problem(self.layout.fold) is not None:
             return False
-        if any(factors(t) for t in check.found):
+        if any(factors(t) for t in found.found):
             return True
-        grid = check.grid()
-        if any(check.free(t) != grid for t in check.found):
+        grid = found.grid()
+        if any(found.free(t) != grid for t in found.found):
             return True  # rows with sums across them
-        reduced = {frozenset(a.name for a in t.axes) for t in check.found}
+        reduced = {frozenset(a.name for a in t.axes) for t in found.found}
         long = max(extent_of(sorted(r), self.layout.axes) for r in reduced) > _RESIDENT
         if long and any(_by_columns(r, grid) for r in roots):
             return False  # sums over columns and a pass over everything: two passes either way
@@ -131,40 +136,52 @@ class Groups:
 
     def _merge_one(self) -> bool:
         for a, b in self._pairs():
-            if not self.fits(self.members[a], self.members[b]):
+            key = names(self.members[a]), names(self.members[b])
+            if key in self._refused:
                 continue
             together = (*self.members[a], *self.members[b])
-            rest = [m for k, m in enumerate(self.members) if k not in (a, b)]
-            rest.insert(a, together)
-            if self.order(rest) is not None:
-                self.members = rest
+            if self.fits(*(self.members[k] for k in (a, b))) and not (
+                self._waits(a, b) or self._waits(b, a)
+            ):
+                self._merge(a, b, together)
                 return True
-            self._fits[names(self.members[a]), names(self.members[b])] = False
+            self._refused.add(key)
         return False
 
-    def _pairs(self) -> list[tuple[int, int]]:
+    def _merge(self, a: int, b: int, together: Members) -> None:
+        self.members[a] = together
+        self.reads[a] = self._reads(together)
+        del self.members[b], self.reads[b]
+        self.writer.update((r.buffer.name, a) for r in together)
+
+    def _pairs(self) -> Iterator[tuple[int, int]]:
         """Pairs of groups where one reads the other's buffer, then pairs that read one buffer."""
-        reads = [self.reads(m) for m in self.members]
-        large = [{n for n, size in r.items() if size >= _SMALL} for r in reads]
-        writes = [{r.buffer.name for r in m} for m in self.members]
-        direct: list[tuple[int, int]] = []
-        shared: list[tuple[int, int]] = []
-        for b in range(len(reads)):
-            for a in range(b):
-                if reads[a].keys() & writes[b] or reads[b].keys() & writes[a]:
-                    direct.append((a, b))
-                elif large[a] & large[b]:
-                    shared.append((a, b))
-        return direct + shared
+        readers: dict[str, list[int]] = {}
+        for k, read in self.reads.items():
+            for name, size in read.items():
+                if size >= _SMALL:
+                    readers.setdefault(name, []).append(k)
+        direct = {(min(k, n), max(k, n)) for k in self.members for n in self.needs(k) if n != k}
+        yield from sorted(direct, key=lambda p: p[::-1])
+        shared = {(a, b) for r in readers.values() for k, b in enumerate(r) for a in r[:k]}
+        yield from sorted(shared - direct, key=lambda p: p[::-1])
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Planned:
-    """Groups in order and their predicted cost. `layout` can be extended and planned again."""
+    """Groups in order, their predicted seconds and what the temporaries add to the price. `layout`
+    can be extended and planned again.
+    """
 
     layout: Layout
-    groups: tuple[tuple[Root, ...], ...]
+    groups: tuple[Members, ...]
     cost: float
+    space: float = 0.0
+
+    @property
+    def price(self) -> float:
+        """What plans are compared by."""
+        return self.cost + self.space
 
     def finished(self) -> tuple[Group, ...]:
         """The groups as kernels see them."""
@@ -173,15 +190,11 @@ class Planned:
 
 def arrange(layout: Layout, machine: Machine, forbidden: Forbidden = ()) -> Planned:
     """Jam and order the roots; no group writes all buffers of a forbidden set."""
-    groups = Groups(layout, forbidden)
+    groups = Groups(layout, machine, forbidden)
     groups.jam()
-    order = groups.order(groups.members)
-    if order is None:
-        raise AssertionError("stored terms depend on each other in a circle")
-    members = tuple(groups.members[k] for k in order)
-    layout, members = _without_unread(layout, members)
-    cost = sum(kernel_time(layout.cluster(m), m, layout.axes, machine) for m in members)
-    return Planned(layout, members, cost)
+    layout, members = _without_unread(layout, tuple(groups.order()))
+    cost = sum(check(layout, m).seconds(layout.fold, machine) for m in members)
+    return Planned(layout, members, cost, _space(layout, members, machine))
 
 
 def _without_unread(
@@ -202,6 +215,52 @@ def _by_columns(root: Root, grid: frozenset[str]) -> bool:
     return len(axes) > len(grid) and axes[-1] in grid
 
 
+# ---- memory
+
+
+def _space(layout: Layout, members: Sequence[Members], machine: Machine) -> float:
+    """What the temporaries are worth: bytes beyond a fair part of inputs and outputs are dear."""
+    size = sum(bytes_of(r.buffer) for r in layout.roots if not _kept(r.buffer))
+    if not size:
+        return 0.0
+    excess = peak(layout, members) - layout.room
+    return machine.space * size + machine.excess * max(0, excess)
+
+
+def _kept(buffer: Buffer) -> bool:
+    """Whether a buffer outlives the region."""
+    return buffer.name.startswith(("i", "o"))
+
+
+def peak(layout: Layout, members: Sequence[Members]) -> int:
+    """The most bytes of temporaries that are alive at once, if groups run in this order."""
+    last: dict[str, int] = {}
+    for k, m in enumerate(members):
+        last.update((t.buffer.name, k) for t in layout.cluster(m) if isinstance(t, Load))
+    change = [0] * (len(members) + 1)
+    for k, m in enumerate(members):
+        for r in m:
+            if not _kept(r.buffer):
+                change[k] += bytes_of(r.buffer)
+                change[last.get(r.buffer.name, k) + 1] -= bytes_of(r.buffer)
+    most = alive = 0
+    for step in change:
+        alive += step
+        most = max(most, alive)
+    return most
+
+
+def room(roots: Sequence[Root]) -> int:
+    """The bytes of temporaries that are no excess: a quarter of what comes in and goes out."""
+    kept = {r.buffer.name: r.buffer for r in roots if _kept(r.buffer)}
+    for r in roots:
+        kept.update((t.buffer.name, t.buffer) for t in loads(r.term) if _kept(t.buffer))
+    return sum(map(bytes_of, kept.values())) // 4
+
+
+# ---- the stores that pay
+
+
 class Meter:
     """Counts priced groupings against a budget. The clock only aborts, and then says so."""
 
@@ -217,26 +276,48 @@ class Meter:
         return self.spent <= self.evaluations and not self.truncated
 
 
+def forced(
+    roots: Sequence[Root],
+    order: Mapping[Term, tuple[Axis, ...]],
+    machine: Machine,
+    memo: Memo | None = None,
+) -> Planned:
+    """The cheaper of the two groupings that store only what must be: with and without folds."""
+    plans: list[Planned] = []
+    memo = {} if memo is None else memo
+    for fold in (False, True):
+        layout = Layout(roots, order, fold, memo)
+        layout.room = room(roots)
+        store_forced(layout)
+        plans.append(arrange(layout, machine))
+        if len(layout.roots) == len(roots):
+            break  # nothing that a fold could spare
+    return min(plans, key=lambda p: p.price)
+
+
 def materialise(
     roots: Sequence[Root],
     order: Mapping[Term, tuple[Axis, ...]],
     machine: Machine,
     meter: Meter,
+    memo: Memo | None = None,
 ) -> Planned:
-    """The cheapest grouping: forced stores, then shared terms that pay for their store."""
-    layout = Layout.of(roots, order)
-    store_forced(layout)
-    best = arrange(layout, machine)
+    """The cheapest grouping: forced stores, then terms that pay for their store."""
+    return improved(forced(roots, order, machine, memo), machine, meter)
+
+
+def improved(best: Planned, machine: Machine, meter: Meter) -> Planned:
+    """The grouping with more terms stored, as long as each pays."""
     for term in _shared(best, machine):
         if not meter.spend():
             break
-        trial = best.layout.copy()
-        if term in trial.holders:
+        if term in best.layout.holders:
             continue
+        trial = best.layout.copy()
         trial.store(term)
         store_forced(trial)
         planned = arrange(trial, machine)
-        if planned.cost < 0.99 * best.cost:
+        if planned.price < _GAIN * best.price:
             best = planned
     return best
 

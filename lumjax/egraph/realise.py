@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from lumjax.egraph.cost import Machine
-from lumjax.egraph.materialise import Members, Planned, arrange, names
+from lumjax.egraph.layout import Layout, Members, Names, names
+from lumjax.egraph.materialise import Planned, arrange
 from lumjax.egraph.plan import Lower, Plan
-from lumjax.egraph.stores import Layout, Names, store_forced
+from lumjax.egraph.stores import store_forced
 from lumjax.kernel.emit import Reject
 from lumjax.kernel.ir import Kernel
 from lumjax.kernel.scalar import lower_scalar
@@ -77,7 +78,7 @@ def _store(layout: Layout, members: Members, group: Group, term: Term) -> bool:
     """Store the term of the lowered group, if it can be told which term of the layout it was."""
     if not isinstance(term, (Apply, Reduction)) or term is group.roots[0].term:
         return False
-    original = layout.finished_from(members).get(term)
+    original = {new: old for old, new in layout.replaced(members).items()}.get(term)
     if original is None or original in layout.holders:
         return False
     layout.store(original)

@@ -1,241 +1,125 @@
 """Which terms are stored: every root must be something that one of the loop programs can compute.
 
-A term that is stored (made a root) is loaded by every other group; everything else is recomputed
-inside the groups that use it. Stores are forced where no program fits: under a contraction
-everything but loads and elementwise terms, above it everything but an elementwise epilogue over the
-same axes; elsewhere the reductions of a group must share their free axes (rows).
+Stores are forced where no program fits. Under a contraction that is everything but loads and
+elementwise terms, and above it everything but an elementwise epilogue over the same axes; elsewhere
+the reductions of a group must share their free axes (rows). Where folds are allowed, a loop may
+also contract into tiles that its carries use at once: only what such a loop waits for is stored.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TypeAlias
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 
-from lumjax.egraph.axes import axis_symbol
-from lumjax.egraph.cost import (
-    extent_of,
-    factors,
-    term_flops,
-)
+from lumjax.egraph.cost import Machine, extent_of, factors, kernel_time, term_flops
+from lumjax.egraph.layout import Layout, Members, Names, names, over, rebuilt
+from lumjax.kernel.emit import Reject
+from lumjax.kernel.roles import Roles, fold_roles
 from lumjax.kernel.term import (
     Apply,
-    Axis,
-    Buffer,
-    Group,
-    Index,
-    Lit,
-    Load,
     Reduction,
     Root,
-    Running,
-    Scale,
     Term,
     children,
     free_names,
     subterms,
 )
-from lumjax.trace.dim import Expr, IndexOp, same
+from lumjax.record import record
 
-Names: TypeAlias = "tuple[str, ...]"
+__all__ = ["Check", "Layout", "Names", "check", "names", "over", "rebuilt", "store_forced"]
 
 _PARALLEL_ROWS = 8  # fewer rows than this over a long reduction run as two kernels
 _LONG_ROW = 1 << 14
 _OPERAND_FLOPS = 64.0  # an elementwise contraction operand dearer than this per element is stored
 
 
-@dataclass(slots=True)
-class Layout:
-    """Which roots exist, and which terms they hold."""
-
-    roots: list[Root]
-    axes: dict[str, Axis]
-    order: Mapping[Term, tuple[Axis, ...]]
-    holders: dict[Term, Root] = field(default_factory=dict[Term, Root])
-    made: int = 0
-    _loads: dict[str, Load] = field(default_factory=dict[str, Load])
-    _clusters: dict[Names, list[Term]] = field(default_factory=dict["Names", list[Term]])
-
-    @staticmethod
-    def of(roots: Sequence[Root], order: Mapping[Term, tuple[Axis, ...]]) -> Layout:
-        """The roots as given."""
-        layout = Layout([], {}, order)
-        for root in roots:
-            layout.add(root)
-        return layout
-
-    def copy(self) -> Layout:
-        """An independent copy."""
-        holders = dict(self.holders)
-        return Layout(list(self.roots), dict(self.axes), self.order, holders, self.made)
-
-    def add(self, root: Root) -> None:
-        """One more root."""
-        self.roots.append(root)
-        self._clusters.clear()
-        if isinstance(root.term, (Apply, Reduction)):
-            self.holders.setdefault(root.term, root)
-        self.axes.update((a.name, a) for a in root.axes)
-        for t in subterms(root.term):
-            if isinstance(t, Reduction):
-                self.axes.update((a.name, a) for a in t.axes)
-
-    def store(self, term: Term) -> Root:
-        """Store a term in a new temporary."""
-        axes = self._dims(term)
-        buffer = Buffer(f"t{self.made}", tuple(a.extent for a in axes), term.dtype)
-        self.made += 1
-        root = Root(buffer, axes, term)
-        self.add(root)
-        return root
-
-    @property
-    def temporary(self) -> list[str]:
-        """The buffers that `store` made."""
-        return [r.buffer.name for r in self.roots if r.buffer.name.startswith("t")]
-
-    def without(self, names: set[str]) -> Layout:
-        """The layout without these temporaries: their terms are recomputed where they are used."""
-        kept = [r for r in self.roots if r.buffer.name not in names]
-        holders = {t: r for t, r in self.holders.items() if r.buffer.name not in names}
-        return Layout(kept, self.axes, self.order, holders, self.made)
-
-    def _dims(self, term: Term) -> tuple[Axis, ...]:
-        """The order of a temporary's dims: the traced one, else as loads walk, innermost last."""
-        names = [n for n in free_names(term) if n in self.axes]
-        if term in self.order and {a.name for a in self.order[term]} == set(names):
-            return self.order[term]
-        score = dict.fromkeys(names, 0)
-        for t in subterms(term):
-            if isinstance(t, Load) and t.coords:
-                last = t.coords[-1]
-                if isinstance(last, Expr) and last.op is IndexOp.SYMBOL and last.name in score:
-                    score[last.name] += 1
-        rank = {n: k for k, n in enumerate(self.axes)}
-        return tuple(self.axes[n] for n in sorted(names, key=lambda n: (score[n], rank[n])))
-
-    def load(self, root: Root) -> Load:
-        """The load that reads a stored term at its own axes."""
-        name = root.buffer.name
-        if name not in self._loads:
-            free = free_names(root.term)  # a root may repeat its term along further axes
-            coords = tuple(
-                axis_symbol(a) if a.name in free and not same(a.extent, 1) else 0 for a in root.axes
-            )
-            self._loads[name] = Load(root.buffer, coords)
-        return self._loads[name]
-
-    def cluster(self, roots: Sequence[Root]) -> list[Term]:
-        """What a group computes: subterms, children first, down to loads and stored terms."""
-        key = tuple(r.buffer.name for r in roots)
-        if key not in self._clusters:
-            self._clusters[key] = self._below([r.term for r in roots])
-        return self._clusters[key]
-
-    def cluster_of(self, term: Term) -> list[Term]:
-        """What computing one term takes."""
-        return self._below([term])
-
-    def _below(self, terms: Sequence[Term]) -> list[Term]:
-        inside = set(terms)
-        done: dict[Term, None] = {}
-        stack: list[tuple[Term, bool]] = [(t, False) for t in reversed(terms)]
-        while stack:
-            term, ready = stack.pop()
-            if term in done:
-                continue
-            if ready:
-                done[term] = None
-            elif term in self.holders and term not in inside:
-                done[self.load(self.holders[term])] = None
-            else:
-                stack.append((term, True))
-                stack.extend((c, False) for c in children(term))
-        return list(done)
-
-    def finished(self, roots: Sequence[Root]) -> Group:
-        """The group with loads in place of what other groups store."""
-        done = self._replaced(roots)
-        return Group(tuple(Root(r.buffer, r.axes, done[r.term]) for r in roots))
-
-    def finished_from(self, roots: Sequence[Root]) -> dict[Term, Term]:
-        """For each term of the finished group the term of the layout that it came from."""
-        return {new: old for old, new in self._replaced(roots).items()}
-
-    def _replaced(self, roots: Sequence[Root]) -> dict[Term, Term]:
-        inside = {r.term for r in roots}
-        done: dict[Term, Term] = {}
-        stack: list[tuple[Term, bool]] = [(r.term, False) for r in roots]
-        while stack:
-            term, ready = stack.pop()
-            if term in done:
-                continue
-            if ready:
-                done[term] = rebuilt(term, done)
-            elif term in self.holders and term not in inside:
-                done[term] = self.load(self.holders[term])
-            else:
-                stack.append((term, True))
-                stack.extend((c, False) for c in children(term))
-        return done
-
-
-def rebuilt(term: Term, done: Mapping[Term, Term]) -> Term:
-    """The term with its direct subterms replaced."""
-    match term:
-        case Lit():
-            return term
-        case Load(indices=indices):
-            new = tuple((n, done[t]) for n, t in indices)
-            return Load(term.buffer, term.coords, term.valid, term.fill, new) if new else term
-        case Index(indices=indices):
-            new = tuple((n, done[t]) for n, t in indices)
-            return Index(term.expr, term.dtype, new) if new else term
-        case Apply(args=args):
-            return Apply(term.op, tuple(done[a] for a in args), term.dtype)
-        case Reduction(body=body):
-            scale = term.scale
-            if scale is not None:
-                scale = Scale(done[scale.statistic], done[scale.factor])
-            return Reduction(term.op, term.axes, done[body], term.dtype, scale)
-        case Running(of=of):
-            return Running(done[of], term.axes)
-
-
 def _reductions(terms: Iterable[Term]) -> list[Reduction]:
     return [t for t in terms if isinstance(t, Reduction)]
 
 
-def over(root: Root) -> frozenset[str]:
-    """The axes of a root that have more than one point."""
-    return frozenset(a.name for a in root.axes if not same(a.extent, 1))
+@record
+class Summary:
+    """The axis sets of a group's roots and of its reductions' results; whether it contracts."""
+
+    roots: frozenset[frozenset[str]]
+    rows: frozenset[frozenset[str]]
+    contracts: bool
 
 
 class Check:
     """Whether one loop program computes a group, and if not, what to store."""
 
     def __init__(self, layout: Layout, roots: Sequence[Root]) -> None:
-        self.layout, self.roots = layout, roots
+        self.roots, self.axes = roots, layout.axes
         self.terms = layout.cluster(roots)
         self.found = _reductions(self.terms)
         self.parents: dict[Term, list[Term]] = {}
+        self.loaded: dict[Term, Term] = {}
+        self.below: dict[Term, frozenset[Reduction]] = {}
+        nothing = frozenset[Reduction]()
         for t in self.terms:
+            under = nothing
             for c in dict.fromkeys(children(t)):
                 self.parents.setdefault(c, []).append(t)
-        self.below: dict[Term, frozenset[Reduction]] = {}
-        for t in self.terms:
-            under = frozenset[Reduction]().union(
-                *(self.below.get(c, frozenset()) for c in children(t))
-            )
+                if c in self.terms:
+                    under |= self.below[c]
+                else:
+                    self.loaded[c] = layout.load(layout.holders[c])
             self.below[t] = under | {t} if isinstance(t, Reduction) else under
         self.inside = {r.term for r in roots}
+        # The group as kernels see it and the roles of its axes, if it takes a loop over tiles.
+        self.folded: tuple[list[Term], list[Root], Roles] | None = None
+        self._seconds: float | None = None
 
-    def problem(self) -> Term | None:
-        """A term to store so that reductions fit one program; None if they do."""
+    def problem(self, fold: bool) -> Term | None:
+        """A term to store so that one loop program computes the group; None if one does."""
+        if not self.found or self._plain is None:
+            return None
+        return self._folded if fold else self._plain
+
+    @cached_property
+    def _plain(self) -> Term | None:
         contractions = [t for t in self.found if factors(t) is not None]
         if contractions:
             return self._contraction(contractions)
         return self._rows()
+
+    @cached_property
+    def _folded(self) -> Term | None:
+        """The answer where a loop may contract into tiles."""
+        roots, origin = self._finished()
+        roles = fold_roles(roots)
+        if isinstance(roles, Roles):
+            self.folded = list(origin), roots, roles
+            return None
+        if isinstance(roles, Reject):
+            term = origin.get(roles.term)
+            if isinstance(term, (Apply, Reduction)) and term not in self.inside:
+                return term
+        return self._plain
+
+    def _finished(self) -> tuple[list[Root], dict[Term, Term]]:
+        """The roots as kernels see them, and for each of their terms the term it came from."""
+        done: dict[Term, Term] = dict(self.loaded)
+        for t in self.terms:
+            done[t] = rebuilt(t, done)
+        roots = [Root(r.buffer, r.axes, done[r.term]) for r in self.roots]
+        return roots, {done[t]: t for t in self.terms}
+
+    def seconds(self, fold: bool, machine: Machine) -> float:
+        """Predicted seconds of the group as one kernel."""
+        if self._seconds is None:
+            self.problem(fold)
+            terms, roots, roles = self.folded or (self.terms, self.roots, None)
+            self._seconds = kernel_time(terms, roots, self.axes, machine, roles)
+        return self._seconds
+
+    @cached_property
+    def summary(self) -> Summary:
+        """What tells quickly that groups cannot be one kernel."""
+        results = frozenset(map(self.free, self.found))
+        folds = any(factors(t) is not None for t in self.found)
+        return Summary(frozenset(map(over, self.roots)), results, folds)
 
     def _contraction(self, contractions: Sequence[Reduction]) -> Term | None:
         for t in contractions:
@@ -255,13 +139,17 @@ class Check:
     def _dear_operand(self, term: Reduction) -> Term | None:
         """An operand that many tiles would compute again, each time at a high price."""
         for factor in factors(term) or ():
-            flops = sum(term_flops(t) for t in subterms(factor) if isinstance(t, Apply))
+            flops = sum(term_flops(t) for t in self._made(factor) if isinstance(t, Apply))
             others = self.free(term) - free_names(factor)
-            repeats = extent_of(others, self.layout.axes)
+            repeats = extent_of(others, self.axes)
             dear = flops > _OPERAND_FLOPS and repeats > 16 and isinstance(factor, Apply)
-            if dear and factor not in self.layout.holders:
+            if dear and factor in self.terms:
                 return factor
         return None
+
+    def _made(self, term: Term) -> Iterator[Term]:
+        """The terms that this group computes below one of its terms."""
+        return (t for t in subterms(term) if t in self.terms)
 
     def _rows(self) -> Term | None:
         if not self.found:
@@ -310,7 +198,7 @@ class Check:
         stack = [term]
         while stack:
             t = stack.pop()
-            if t in seen or (t in self.layout.holders and t not in self.inside):
+            if t in seen or t not in self.terms:
                 continue
             seen.add(t)
             if isinstance(t, Reduction):
@@ -326,17 +214,17 @@ class Check:
 
     def _serial(self, grid: frozenset[str]) -> Term | None:
         """A reduction that would keep all but one core idle while other work waits for it."""
-        rows = extent_of(grid, self.layout.axes)
+        rows = extent_of(grid, self.axes)
         for t in self.found:
             if t in self.inside or rows >= _PARALLEL_ROWS:
                 continue
-            if extent_of([a.name for a in t.axes], self.layout.axes) >= _LONG_ROW:
+            if extent_of([a.name for a in t.axes], self.axes) >= _LONG_ROW:
                 return self._lifted(t)
         return None
 
     def free(self, term: Term) -> frozenset[str]:
         """The axes that a term depends on."""
-        return frozenset(n for n in free_names(term) if n in self.layout.axes)
+        return frozenset(n for n in free_names(term) if n in self.axes)
 
     def _lifted(self, term: Term) -> Term:
         """The highest elementwise term over a reduction's axes that is the only way out of it."""
@@ -354,12 +242,25 @@ class Check:
         return current
 
 
+def check(layout: Layout, roots: Members) -> Check:
+    """What is known of a group of the layout's roots."""
+    key = names(roots)
+    found = layout.checks.get(key)
+    if found is None:
+        content = tuple([(r.term, r.axes) for r in roots]), tuple(layout.cluster(roots))
+        found = layout.memo.get(content)
+        if found is None:
+            found = layout.memo[content] = Check(layout, roots)
+        layout.checks[key] = found
+    return found
+
+
 def store_forced(layout: Layout) -> None:
     """Store terms until every root by itself is a group that some loop program computes."""
     todo = list(layout.roots)
     while todo:
         root = todo.pop()
-        term = Check(layout, [root]).problem()
+        term = check(layout, (root,)).problem(layout.fold)
         if term is not None and term not in layout.holders:
             todo.append(root)
             todo.append(layout.store(term))

@@ -299,7 +299,7 @@ def test_temporaries_have_the_order_in_which_they_are_read():
         lambda a, w: pr.matmul(tr.exp(la.transpose(a, (1, 0))), w), x, pr.aval(64, 96)
     )
     encoded = encode(region)
-    layout = Layout.of(encoded.roots, {})
+    layout = Layout(encoded.roots, {})
     store_forced(layout)
     (term,) = [
         t
