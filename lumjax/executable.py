@@ -11,20 +11,31 @@ import threading
 import time
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from lumjax.config import config
 from lumjax.cpu import arena
+from lumjax.cpu.math import supported
 from lumjax.cpu.objects import host_target
 from lumjax.cpu.render import render
 from lumjax.cpu.runtime import Program, Step
+from lumjax.egraph import replay
+from lumjax.egraph.plan import Found
+from lumjax.egraph.replay import PROGRAMS as PROGRAMS
+from lumjax.egraph.replay import fired
+from lumjax.egraph.rules import Rule
+from lumjax.egraph.rules.registry import load_rules
+from lumjax.egraph.search import budget_of_config, search
 from lumjax.errors import CompileError, UnsupportedError
+from lumjax.kernel.region import Region, cut
 from lumjax.layout import Layout
 from lumjax.native import sizes_of
 from lumjax.stages import Evaluated, Native, Planner, stages_of
+from lumjax.target import Target
 from lumjax.timeline import Timeline
 from lumjax.trace.array import Array
 from lumjax.trace.core import (
@@ -86,6 +97,7 @@ class _Segment:
     """
 
     steps: list[Step] = field(default_factory=list[Step])
+    waves: list[int] = field(default_factory=list[int])  # steps of one wave share launches
     fresh: list[Var] = field(default_factory=list[Var])
     program: Program | None = None
     dead: list[Var] = field(default_factory=list[Var])
@@ -159,6 +171,7 @@ class Executable:
 
     def _link(self, layout: Layout) -> list[_Segment | _Call]:
         segments: list[_Segment | _Call] = []
+        when = {place: n for n, wave in enumerate(layout.waves()) for place in wave}
         for number, stage in enumerate(self.stages):
             if isinstance(stage, Evaluated):
                 segments.append(_Call(stage.eqn, tuple(map(layout.resolve, stage.eqn.inputs))))
@@ -171,9 +184,10 @@ class Executable:
             for k, item in enumerate(stage.kernels):
                 slots = layout.slots(number, stage, k)
                 segment.steps.append(Step(item.compiled, slots, sizes_of(item.compiled.kernel)))
+                segment.waves.append(when[number, k])
         for segment in segments:
             if isinstance(segment, _Segment):
-                segment.program = Program(segment.steps)
+                segment.program = Program(segment.steps, segment.waves)
         for segment, dead in zip(segments, layout.last_uses(), strict=True):
             segment.dead = dead
         return segments
@@ -247,6 +261,12 @@ class Executable:
         """The equations that run through `eval`."""
         return (s for s in self.stages if isinstance(s, Evaluated))
 
+    @property
+    def launches(self) -> int:
+        """How often all threads wait for each other in a call."""
+        programs = (s.program for s in self._segments if isinstance(s, _Segment))
+        return sum(p.launches for p in programs if p is not None)
+
     def as_text(self) -> str:
         """The kernels as LLVM IR."""
         kernels = [c.compiled.kernel for s in self.native() for c in s.kernels]
@@ -258,6 +278,7 @@ class Executable:
         return {
             "predicted seconds": sum(s.found.plan.cost for s in stages),
             "kernels": float(sum(len(s.kernels) for s in stages)),
+            "launches": float(self.launches),
             "evaluated equations": float(sum(1 for _ in self.evaluated())),
             "arena bytes": float(self.arena_bytes),
         }
@@ -270,6 +291,7 @@ class Interpreted(Executable):
         self.traced = self.jaxpr = jaxpr
         self.settings = settings or {}
         self.stages = [Evaluated(e, "config.interpret is set") for e in jaxpr.eqns]
+        self._segments = []
         self.target = host_target()
         self.arena_bytes = self.peak_bytes = 0
         self.seconds = 0.0
@@ -307,3 +329,34 @@ def _made(jaxpr: Jaxpr, settings: Mapping[str, Any]) -> Executable:
         if key not in table:
             table[key] = (Interpreted if config.interpret else Executable)(jaxpr, settings)
         return table[key]
+
+
+# ---- rules tried alone
+
+
+def rules_that_fire(jaxpr: Jaxpr, rules: Sequence[Rule] | None = None) -> list[Rule]:
+    """The rules that match somewhere in the program's regions: of the compiler's, or of these."""
+    chosen = load_rules(config.fast_math) if rules is None else tuple(rules)
+    budget = budget_of_config()
+    program = simplify(expand(simplify(jaxpr))[0])
+    regions = [step for step in cut(program, native=supported) if isinstance(step, Region)]
+    names = {n for region in regions for n in fired(region, chosen, budget)}
+    return [r for r in chosen if r.name in names]
+
+
+def rewritten(jaxpr: Jaxpr, rule: Rule, turn: int) -> Executable | None:
+    """The program as traced but for this rule's results, in the regions that have a program number
+    `turn`; None if none has.
+    """
+    budget = budget_of_config()
+    used = False
+
+    def plan(region: Region, target: Target) -> Found:
+        nonlocal used
+        every = replay.rewritten(region, target, (rule,), budget)
+        found = next(islice(every, turn, None), None)
+        used |= found is not None
+        return found or search(region, target, replace(budget, evaluations=0))
+
+    made = Executable(jaxpr, planner=plan)
+    return made if used else None

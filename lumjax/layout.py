@@ -107,21 +107,45 @@ class Layout:
         named = [(b, self.buffer(number, stage, b.name)) for b in seen]
         return named + [(b, (number, k, b.name)) for b in kernel.workspace]
 
-    def _walk(self) -> None:
-        """When each buffer that only kernels see is first written and last read; its size."""
-        clock = 0
+    def waves(self) -> list[list[tuple[int, int] | None]]:
+        """Consecutive kernels (stage, number) that don't read what another of them writes; None is
+        an equation that runs through `eval`, alone.
+        """
+        found: list[list[tuple[int, int] | None]] = []
+        written: set[Any] | None = None
         for number, stage in enumerate(self.stages):
             if isinstance(stage, Evaluated):
-                clock += 1
+                found.append([None])
+                written = None
                 continue
             for k, item in enumerate(stage.kernels):
-                sizes = sizes_of(item.compiled.kernel)
+                outputs = {b.name for b in item.compiled.kernel.outputs}
+                named = self._buffers(number, stage, k)
+                if written is None or any(n in written for b, n in named if b.name not in outputs):
+                    found.append([])
+                    written = set()
+                found[-1].append((number, k))
+                written.update(n for b, n in named if b.name in outputs)
+        return found
+
+    def _walk(self) -> None:
+        """When each buffer that only kernels see is first written and last read; its size.
+
+        Kernels of one wave run at once: what one of them needs lives while any of them runs.
+        """
+        clock = 0
+        for wave in self.waves():
+            end = clock + len(wave) - 1
+            for number, k in filter(None, wave):
+                stage = self.stages[number]
+                assert not isinstance(stage, Evaluated), "only kernels share waves"
+                sizes = sizes_of(stage.kernels[k].compiled.kernel)
                 for buffer, name in self._buffers(number, stage, k):
                     if name not in self.held:
                         self._first.setdefault(name, clock)
-                        self._last[name] = clock
+                        self._last[name] = end
                         self._size[name] = _bytes(buffer, sizes)
-                clock += 1
+            clock = end + 1
 
     def _assign(self) -> tuple[int, int]:
         """Offsets for what only kernels see; the block's size, and the least size possible."""

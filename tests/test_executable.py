@@ -93,6 +93,36 @@ def test_checkpoint_lowers_the_planned_peak():
     assert saved.arena_bytes < plain.arena_bytes
 
 
+def test_kernels_of_one_wave_do_not_wait_for_each_other():
+    def f(leaves, x):
+        once = [jnp.tanh(leaf) * 2 for leaf in leaves]
+        chain = x
+        for _ in range(3):
+            chain = jnp.tanh(chain @ x)
+        return [leaf @ leaf.T for leaf in once], chain
+
+    leaves = [jnp.arange(6.0 * k).reshape(k, 6) / 50 for k in range(1, 30)]
+    x = jnp.arange(144.0).reshape(12, 12) / 144
+    compiled = lumjax.jit(f).lower(leaves, x).compile()
+    layout = compiled.executable._layout
+    waves = [w for w in layout.waves() if w != [None]]
+    for wave in waves:
+        outputs, inputs = set(), set()
+        for number, k in wave:
+            stage = layout.stages[number]
+            kernel = stage.kernels[k].compiled.kernel
+            outputs |= {layout.buffer(number, stage, b.name) for b in kernel.outputs}
+            inputs |= {layout.buffer(number, stage, b.name) for b in kernel.inputs}
+        assert not outputs & inputs
+    count = sum(map(len, waves))
+    assert count >= len(leaves) + 3
+    assert compiled.executable.launches < count
+    with config.scope(interpret=True):
+        want = lumjax.jit(f)(leaves, x)
+    for a, b in zip(lumjax.tree.leaves(compiled(leaves, x)), lumjax.tree.leaves(want), strict=True):
+        np.testing.assert_allclose(a, b, rtol=2e-5, atol=1e-6)
+
+
 def test_a_rejected_kernel_is_replaced(monkeypatch, tmp_path):
     real = native.check_kernel
     calls = []
