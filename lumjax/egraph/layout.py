@@ -8,7 +8,7 @@ until a store changes what the group computes.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from lumjax.egraph.axes import axis_symbol
 from lumjax.kernel.region import volume
@@ -32,13 +32,10 @@ from lumjax.kernel.term import (
 )
 from lumjax.trace.dim import Expr, IndexOp, same
 
-if TYPE_CHECKING:
-    from lumjax.egraph.stores import Check
-
 Names: TypeAlias = "tuple[str, ...]"
 Members: TypeAlias = "tuple[Root, ...]"
-# What is known of groups, by what they compute.
-Memo: TypeAlias = "dict[tuple[Any, ...], Check]"
+# What is known of groups (see stores.py: Check), by what they compute.
+Memo: TypeAlias = "dict[tuple[Any, ...], Any]"
 
 
 def names(members: Sequence[Root]) -> Names:
@@ -76,7 +73,7 @@ class Layout:
         self.holders: dict[Term, Root] = {}
         self.made = 0
         self.room = 0  # bytes of temporaries that are no excess
-        self.checks: dict[Names, Check] = {}
+        self.checks: dict[Names, Any] = {}
         self._loads: dict[str, Load] = {}
         self._clusters: dict[Names, dict[Term, None]] = {}
         for root in roots:

@@ -245,7 +245,7 @@ class Check:
 def check(layout: Layout, roots: Members) -> Check:
     """What is known of a group of the layout's roots."""
     key = names(roots)
-    found = layout.checks.get(key)
+    found: Check | None = layout.checks.get(key)
     if found is None:
         content = tuple([(r.term, r.axes) for r in roots]), tuple(layout.cluster(roots))
         found = layout.memo.get(content)
