@@ -8,8 +8,8 @@ from typing import assert_never
 
 from lumjax.egraph.cost import Machine, extent_of, memory_time
 from lumjax.egraph.scalar import Operations
-from lumjax.egraph.stores import rebuilt
-from lumjax.egraph.terms import Classes, Leaf, Node, Operation, Reducing
+from lumjax.egraph.terms import Classes, Known, Leaf, Node, Operation, Reducing
+from lumjax.kernel.rewrite import rebuild, scale_of
 from lumjax.kernel.term import (
     Apply,
     Axis,
@@ -19,7 +19,6 @@ from lumjax.kernel.term import (
     Reduction,
     Running,
     Term,
-    children,
     free_names,
 )
 from lumjax.trace.dim import symbols
@@ -68,6 +67,8 @@ class Extraction:
                 return below
             case Reducing(axes=axes):
                 return below - {a.name for a in axes}
+            case Known(axes=axes):
+                return below | {a.name for a in axes}
         assert_never(node.shape)
 
     def _settle(self) -> None:
@@ -130,6 +131,8 @@ class Extraction:
                     return inner / machine.scalar_flops
                 store = memory_time(2 * points * dtype.itemsize, machine)
                 return 2.0 * inner / machine.contraction_flops + store + machine.launch
+            case Known():
+                return 0.0
         assert_never(node.shape)
 
     def terms(self, chosen: Mapping[int, Node] | None = None) -> tuple[Term, ...] | None:
@@ -163,11 +166,13 @@ class Extraction:
     def _build(self, node: Node, args: Sequence[Term]) -> Term:
         match node.shape:
             case Leaf(term=term):
-                return rebuilt(term, dict(zip(children(term), args, strict=True)))
+                return rebuild(term, tuple(args), {})
             case Operation(name=name, dtype=dtype):
                 return Apply(self.operations.by_name[name], tuple(args), dtype)
             case Reducing(op=op, axes=axes, dtype=dtype):
-                return Reduction(op, axes, args[0], dtype)
+                return Reduction(op, axes, args[0], dtype, scale_of(tuple(args)))
+            case Known(axes=axes):
+                return Running(args[0], axes)
         assert_never(node.shape)
 
 

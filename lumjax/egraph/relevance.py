@@ -18,7 +18,7 @@ from lumjax.kernel.term import Apply, Lit, Reduction, Term, subterms
 
 _OPERATIONS = UNARY | BINARY | TERNARY
 _FACTS = frozenset({"one", "zero", "negative_zero", "minus_one", "always", "never", "constant"})
-_RELATED = "core"  # definitions of functions: of use to other rules alone
+_RELATED = "core"  # definitions of functions: of use to other rules alone, as are conclusions
 
 
 def may_rewrite(rules: Sequence[Rule], terms: Iterable[Term]) -> bool:
@@ -26,8 +26,10 @@ def may_rewrite(rules: Sequence[Rule], terms: Iterable[Term]) -> bool:
     distinct = list(dict.fromkeys(s for t in terms for s in subterms(t)))
     present = Counter(mark for t in distinct for mark in _marks(t))
     return any(
-        r.ruleset != _RELATED and all(present[m] >= n for m, n in _required(r).items())
+        all(present[m] >= n for m, n in wanted.items())
         for r in rules
+        if r.ruleset != _RELATED and not r.concludes
+        for wanted in _required(r)
     ) or any(_folds(t) for t in distinct)
 
 
@@ -54,12 +56,21 @@ def _marks(term: Term) -> Iterator[str]:
 
 
 @lru_cache(maxsize=512)
-def _required(rule: Rule) -> Counter[str]:
-    """What a rule's left side and guard ask for at least."""
+def _required(rule: Rule) -> tuple[Counter[str], ...]:
+    """What a rule's left side and guard ask for at least, for each of its operations."""
+    return tuple(_required_by(r) for r in rule.instances())
+
+
+def _required_by(rule: Rule) -> Counter[str]:
     wanted = _asked(parse(rule.left)[0])
     for guard in parse(rule.guard):
-        if isinstance(guard, list) and guard[0] in (*_FACTS, "integer", "floating"):
-            wanted |= Counter([str(guard[0])])
+        match guard:
+            case [str(fact), *_] if fact in (*_FACTS, "integer", "floating"):
+                wanted |= Counter([fact])
+            case ["=", _, pattern]:
+                wanted |= _asked(pattern)
+            case _:
+                pass
     return wanted
 
 

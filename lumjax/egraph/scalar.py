@@ -48,6 +48,7 @@ OPS: dict[str, ScalarOp] = {
         ScalarOp("log2", 1, np.log2, flops=20.0),
         ScalarOp("sqrt", 1, np.sqrt, flops=4.0),
         ScalarOp("square", 1, np.square),
+        ScalarOp("is_finite", 1, np.isfinite),
     )
 }
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -22,6 +22,7 @@ from lumjax import dtype as dt
 from lumjax.egraph.rules import Rule, compile_rule
 from lumjax.egraph.rules.facts import commands, literal_facts
 from lumjax.egraph.scalar import Operations, convert, literal
+from lumjax.kernel.evaluate import bound_axes
 from lumjax.kernel.evaluate import literal as value_of
 from lumjax.kernel.term import (
     Apply,
@@ -40,13 +41,14 @@ from lumjax.trace.dim import same
 from lumjax.trace.form import ReduceOp, Trait
 
 FOLD = "fold-constants"
+_STEPS = {"stream": 4}  # conclusions follow from each other, term by term
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
     """One way to compute a class: a term whose subterms are the classes `args`."""
 
-    shape: Leaf | Operation | Reducing
+    shape: Leaf | Operation | Reducing | Known
     args: tuple[int, ...]
 
 
@@ -67,21 +69,33 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class Reducing:
-    """A reduction."""
+    """A reduction; the arguments of a scaled sum are its body, statistic and factor."""
 
     op: ReduceOp
     axes: frozenset[Axis]
     dtype: dt.DType
+    scaled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What a loop over the axes knows of a statistic so far."""
+
+    axes: frozenset[Axis]
 
 
 @dataclass(frozen=True, slots=True)
 class Classes:
-    """An e-graph read back. Classes are numbers; `free` are the axes a value really depends on."""
+    """An e-graph read back. Classes are numbers; `free` are the axes a value really depends on,
+    `bound` those that something in it is always reduced over, `traced` has the nodes as inserted.
+    """
 
     nodes: tuple[tuple[Node, ...], ...]
     free: tuple[frozenset[str], ...]
     roots: tuple[int, ...]
     axes: dict[str, Axis]
+    bound: tuple[frozenset[str], ...] = ()
+    traced: Mapping[int, Node] = field(default_factory=dict[int, Node])
 
 
 @dataclass(slots=True)
@@ -89,6 +103,7 @@ class Saturation:
     """What happened while rules ran."""
 
     fired: dict[str, int] = field(default_factory=dict[str, int])
+    seconds: dict[str, float] = field(default_factory=dict[str, float])  # of each ruleset
     nodes: int = 0
     saturated: bool = False
     truncated: bool = False
@@ -155,7 +170,7 @@ class Session:
         self.leaves: list[Term] = []
         self.literals: list[Lit] = []
         self.axes: list[Axis] = []
-        self.roots = 0
+        self.inserted: list[Term] = []
         self._literal_ids: dict[Lit, int] = {}
         self._axis_ids: dict[str, int] = {}
         self._folded = 0
@@ -176,7 +191,7 @@ class Session:
         for k, root in enumerate(roots):
             actions.append(b.Set(span, "node", [self._int(span, k)], self._ref(span, number[root])))
         actions += self._reduction_facts(span, list(number))
-        self.roots = len(roots)
+        self.inserted = list(number)
         self.graph.egraph.run_program(
             b.RuleCommand(b.Rule(span, actions, [], "insert-region", "insert"))
         )
@@ -204,6 +219,8 @@ class Session:
             actions.append(b.Set(span, "free", [me], self._set(span, tuple(free_names(term)))))
             dtype = self._int(span, dtype_number(term.dtype))
             actions.append(b.Set(span, "dtype", [me], dtype))
+            within = [a.name for c in children(term) for a in bound_axes(c)]
+            actions.append(b.Set(span, "bound", [me], self._set(span, within)))
         if isinstance(term, Lit):
             facts = literal_facts(term)
             actions.extend(b.Expr_(span, b.Call(span, fact, [me])) for fact in facts)
@@ -225,18 +242,18 @@ class Session:
                 if 1 <= len(kids) <= 3:
                     return b.Call(span, f"Ap{len(kids)}", [name, dtype, *kids])
                 return b.Call(span, "ApN", [name, dtype, b.Call(span, "vec-of", kids)])
-            case Reduction(op=op, axes=axes):
-                name = b.Lit(span, b.String(op.value))
+            case Reduction(op=op, axes=axes, scale=scale):
+                dtype = self._int(span, dtype_number(term.dtype))
                 bound = self._set(span, [a.name for a in axes])
-                return b.Call(
-                    span, "Red", [name, self._int(span, dtype_number(term.dtype)), bound, *kids]
-                )
-            case Running():
-                raise AssertionError("traced programs have no running values")
+                if scale is not None:
+                    return b.Call(span, "Scaled", [dtype, bound, *kids])
+                return b.Call(span, "Red", [b.Lit(span, b.String(op.value)), dtype, bound, *kids])
+            case Running(axes=axes):
+                return b.Call(span, "Run", [*kids, self._set(span, [a.name for a in axes])])
 
     def _register_axes(self, term: Term) -> None:
         """Number the axes: those that reductions bind with their extents, others by name."""
-        if isinstance(term, Reduction):
+        if isinstance(term, (Reduction, Running)):
             for axis in sorted(term.axes, key=lambda a: a.name):
                 self._axis(axis)
         for name in sorted(free_names(term)):
@@ -297,28 +314,40 @@ class Session:
 
     def saturate(self, iterations: int, terms: int, deadline: float) -> Saturation:
         """Run the rules until nothing changes or a bound is met."""
-        done = Saturation(sizes=[self.size()])
+        done = Saturation()
         for _ in range(iterations):
-            self._step("(run-schedule (saturate facts))", done, count=False)
+            self._facts(done)
             changed = self.fold(done)
             for ruleset in self.graph.rulesets:
-                changed |= self._step(f"(run {ruleset} 1)", done)
+                for _ in range(_STEPS.get(ruleset, 1)):
+                    again = self._step(ruleset, f"(run {ruleset} 1)", done)
+                    if not again:
+                        break
+                    changed = True
+                    self._facts(done)
             done.nodes = self.size()
-            done.sizes.append(done.nodes)
             done.saturated = not changed
             done.truncated = time.perf_counter() > deadline
             if done.saturated or done.truncated or done.nodes > terms:
                 break
-        self._step("(run-schedule (saturate facts))", done, count=False)
+        self._facts(done)
         return done
 
-    def _step(self, program: str, done: Saturation, count: bool = True) -> bool:
+    def _facts(self, done: Saturation) -> None:
+        self._step("facts", "(run-schedule (saturate facts))", done)
+
+    def _step(self, ruleset: str, program: str, done: Saturation) -> bool:
+        """Run rules, note what fired and how long it took; whether anything changed."""
+        started = time.perf_counter()
         try:
             (output,) = self.graph.run(program)
         except self.graph.bindings.EggSmolError as error:
             raise FactError(f"a rewrite contradicts a fact: {error}") from error
-        if count:
-            for name, matches in output.report.num_matches_per_rule.items():
+        spent = time.perf_counter() - started
+        done.seconds[ruleset] = done.seconds.get(ruleset, 0.0) + spent
+        if ruleset != "facts":
+            for instance, matches in output.report.num_matches_per_rule.items():
+                name = instance.partition("/")[0]
                 done.fired[name] = done.fired.get(name, 0) + matches
         return bool(output.report.updated)
 
@@ -329,6 +358,7 @@ class Session:
 
     def fold(self, done: Saturation) -> bool:
         """Evaluate operations on literals with NumPy; the literal joins the class."""
+        started = time.perf_counter()
         rows = list(self._rows())
         known = {number(out): lit for name, (lit, *_), out in rows if name == "Const"}
         actions: list[str] = []
@@ -345,6 +375,7 @@ class Session:
         if actions:
             done.fired[FOLD] = done.fired.get(FOLD, 0) + len(actions)
             self.graph.run("\n".join(actions))
+        done.seconds[FOLD] = done.seconds.get(FOLD, 0.0) + time.perf_counter() - started
         return bool(actions)
 
     def _evaluate(self, inputs: list[Any], args: list[Lit]) -> Lit | None:
@@ -400,23 +431,56 @@ class Session:
         nodes: list[list[Node]] = [[] for _ in index]
         for row in rows:
             nodes[index[number(row[2])]].append(self._node(row, index))
-        free: list[frozenset[str] | None] = [None] * len(index)
-        for row in functions["free"].rows:
-            found = frozenset(
-                self.axes[self._i64(v)].name for v in self.graph.egraph.value_to_set(row.output)
-            )
-            free[index[number(row.inputs[0])]] = found
+        free, bound = (self._sets(functions[f].rows, index) for f in ("free", "bound"))
         typed = {index[number(row.inputs[0])] for row in functions["dtype"].rows}
-        known = [f for f in free if f is not None]
-        if len(known) != len(index) or len(typed) != len(index):
-            raise FactError("a class has no free axes or no dtype")
+        if len(typed) != len(index):
+            raise FactError("a class has no dtype")
         roots = sorted(functions["node"].rows, key=lambda r: self._i64(r.inputs[0]))
         return Classes(
             tuple(tuple(sorted(dict.fromkeys(n), key=_order)) for n in nodes),
-            tuple(known),
+            free,
             tuple(index[number(r.output)] for r in roots),
             {a.name: a for a in self.axes},
+            bound,
+            self._traced(nodes),
         )
+
+    def _sets(self, rows: list[Any], index: dict[int, int]) -> tuple[frozenset[str], ...]:
+        """A fact that is a set of axes, for every class."""
+        found: dict[int, frozenset[str]] = {}
+        for row in rows:
+            members = self.graph.egraph.value_to_set(row.output)
+            found[index[number(row.inputs[0])]] = frozenset(
+                self.axes[self._i64(v)].name for v in members
+            )
+        if len(found) != len(index):
+            raise FactError("a class has no free or no bound axes")
+        return tuple(found[c] for c in range(len(index)))
+
+    def _traced(self, nodes: Sequence[Sequence[Node]]) -> dict[int, Node]:
+        """The node of each class that the inserted program has; the first of several."""
+        classes = {(n.shape, n.args): c for c, members in enumerate(nodes) for n in members}
+        found: dict[Term, int] = {}
+        chosen: dict[int, Node] = {}
+        for term in self.inserted:
+            node = Node(self._shape(term), tuple(found[c] for c in children(term)))
+            found[term] = classes[node.shape, node.args]
+            chosen.setdefault(found[term], node)
+        return chosen
+
+    def _shape(self, term: Term) -> Leaf | Operation | Reducing | Known:
+        match term:
+            case Load() | Index() | Lit():
+                return Leaf(term)
+            case Apply(op=op, dtype=dtype):
+                return Operation(self.ops.names[op], dtype)
+            case Reduction(op=op, axes=axes, dtype=dtype, scale=scale):
+                return Reducing(op, frozenset(map(self._own, axes)), dtype, scale is not None)
+            case Running(axes=axes):
+                return Known(frozenset(map(self._own, axes)))
+
+    def _own(self, axis: Axis) -> Axis:
+        return self.axes[self._axis_ids[axis.name]]
 
     def _node(self, row: _Row, index: dict[int, int]) -> Node:
         name, inputs, _ = row
@@ -434,6 +498,13 @@ class Session:
                 op = ReduceOp(egraph.value_to_string(inputs[0]))
                 shape = Reducing(op, axes, dt.NUMERIC[self._i64(inputs[1])])
                 return Node(shape, (index[number(inputs[3])],))
+            case "Scaled":
+                axes = frozenset(self.axes[self._i64(v)] for v in egraph.value_to_set(inputs[1]))
+                shape = Reducing(ReduceOp.SUM, axes, dt.NUMERIC[self._i64(inputs[0])], True)
+                return Node(shape, tuple(index[number(v)] for v in inputs[2:]))
+            case "Run":
+                axes = frozenset(self.axes[self._i64(v)] for v in egraph.value_to_set(inputs[1]))
+                return Node(Known(axes), (index[number(inputs[0])],))
             case _:
                 values = egraph.value_to_vec(inputs[2]) if name == "ApN" else inputs[2:]
                 op_name = egraph.value_to_string(inputs[0])
@@ -441,7 +512,7 @@ class Session:
                 return Node(shape, tuple(index[number(v)] for v in values))
 
 
-_CONSTRUCTORS = ("Leaf", "Const", "Index", "Ap1", "Ap2", "Ap3", "ApN", "Red")
+_CONSTRUCTORS = ("Leaf", "Const", "Index", "Ap1", "Ap2", "Ap3", "ApN", "Red", "Scaled", "Run")
 _DTYPE_NUMBERS = {d: k for k, d in enumerate(dt.NUMERIC)}
 
 
@@ -461,5 +532,7 @@ def _order(node: Node) -> tuple[str, str, tuple[int, ...]]:
             return ("0", repr(term) if isinstance(term, Lit) else "", node.args)
         case Operation(name=name):
             return ("1", name, node.args)
-        case Reducing(op=op, axes=axes):
-            return ("2", f"{op.value} {sorted(a.name for a in axes)}", node.args)
+        case Reducing(op=op, axes=axes, scaled=scaled):
+            return ("2", f"{op.value} {scaled} {sorted(a.name for a in axes)}", node.args)
+        case Known(axes=axes):
+            return ("3", f"{sorted(a.name for a in axes)}", node.args)

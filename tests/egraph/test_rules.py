@@ -9,9 +9,8 @@ from lumjax.config import config
 from lumjax.egraph.encode import encode
 from lumjax.egraph.relevance import may_rewrite
 from lumjax.egraph.rules import Kind, Rule, RuleError, checked, compile_rule, parse
-from lumjax.egraph.rules.algebra import RULES
 from lumjax.egraph.rules.facts import embeds
-from lumjax.egraph.rules.registry import SAFE, load, load_rules
+from lumjax.egraph.rules.registry import RULES, SAFE, load, load_rules
 from lumjax.egraph.rules.witness import I, J, K, Witness, lit, op, total
 from lumjax.egraph.rules.witness import load as leaf
 from lumjax.egraph.scalar import OPS, Operations
@@ -23,6 +22,9 @@ from tests.egraph import programs as pr
 pytestmark = pytest.mark.sampled(4)
 
 named = pytest.mark.parametrize("rule", RULES, ids=lambda r: r.name)
+INSTANCES = [i for r in RULES for i in r.instances()]
+each = pytest.mark.parametrize("rule", INSTANCES, ids=lambda r: r.name)
+EQUALITIES = [r for r in INSTANCES if not r.concludes]
 x, y, row, column = leaf("x", I, J), leaf("y", I, J), leaf("r", I), leaf("c", J)
 
 
@@ -33,7 +35,11 @@ class Plain:
     names = {o: n for n, o in OPS.items()}
 
 
-@named
+def test_there_are_few_rules():
+    assert len(RULES) <= 60
+
+
+@each
 @pytest.mark.parametrize("seed", range(4))
 def test_witness(rule, seed):
     inputs = rule.witness.inputs(seed)
@@ -42,20 +48,22 @@ def test_witness(rule, seed):
     assert left.size > 1
 
 
-@named
+@each
 def test_exact_means_specials(rule):
     assert (rule.witness.tolerance is None) == (rule.kind is Kind.EXACT)
 
 
-@named
+@pytest.mark.parametrize("rule", EQUALITIES, ids=lambda r: r.name)
 def test_fires_on_its_witness(rule):
+    if rule.name == "sum-follows":
+        return  # needs what other rules conclude: tests/egraph/test_stream.py
     with Graph((rule,)).session(Plain) as session:
         session.insert([rule.witness.left, rule.witness.right])
         done = session.saturate(8, 1000, time.perf_counter() + 60)
         classes = session.read()
     assert done.saturated
     assert classes.roots[0] == classes.roots[1]
-    assert done.fired.get(rule.name)
+    assert done.fired.get(rule.name.partition("/")[0])
 
 
 _CORPUS = ["layer-norm-grad", "mlp-grad", "causal", "integers"]
@@ -112,13 +120,15 @@ def test_nothing_fires_where_no_rule_is_relevant(program):
         with warm_graph(rules).session(operations) as session:
             session.insert(terms)
             done = session.saturate(4, 10_000, time.perf_counter() + 60)
-        assert not {n for n, k in done.fired.items() if k} - {"exp-core", "log-core"}
+        related = {r.name for r in rules if r.ruleset == "core" or r.concludes}
+        assert not {n for n, k in done.fired.items() if k} - related
 
 
-@named
+@each
 def test_every_rule_is_relevant_to_its_witness(rule):
-    assert may_rewrite([rule], [rule.witness.left]) or rule.ruleset == "core"
-    assert not may_rewrite([rule], [x]) or rule.left == "x"
+    related = rule.ruleset == "core" or rule.concludes
+    assert may_rewrite([rule], [rule.witness.left]) or related
+    assert not may_rewrite([rule], [x])
 
 
 def test_constants_that_fold_are_relevant():
@@ -205,17 +215,19 @@ def test_rules_without_class_or_witness_do_not_load():
         checked([replace(good, witness=None)])
     with pytest.raises(RuleError, match="two rules"):
         checked([good, good])
+    with pytest.raises(RuleError, match="some of its operations"):
+        checked([replace(good, more=())])
     assert checked(RULES) == RULES
 
 
 def test_unreadable_rules_say_so():
     with pytest.raises(RuleError, match="unbalanced"):
         parse("(add x")
-    rule = replace(RULES[0], left="((x) y)")
+    rule = replace(RULES[1], left="((x) y)")
     with pytest.raises(RuleError, match="cannot read"):
         compile_rule(rule)
     with pytest.raises(RuleError, match="commutative"):
-        compile_rule(replace(RULES[0], right="(mul* d x y)"))
+        compile_rule(replace(rule, left="x", right="(mul* d x y)"))
 
 
 def test_domain_rules_only_under_fast_math():

@@ -2,9 +2,12 @@
 
 A rule is written over patterns: `(mul d x y)` is the scalar operation at dtype d (every dtype is
 part of a term), `(mul* d x y)` the same in either order, `(sum d J x)` a reduction over the axis
-set J. Guards: `(invariant x J)` (x depends on no axis of J), `(varies x J)` (on at least one),
-`(floating d)`, `(integer d)`, `(one x)`, `(zero x)`, `(negative_zero x)`, `(minus_one x)`, and any
-egglog fact. `load` checks rules and `compile_rule` writes egglog.
+set J, `(scaled d J x m k)` a sum that follows the statistic m, `(running m J)` what is known of m
+inside it. Guards: `(invariant x J)` (x depends on no axis of J), `(varies x J)` (on at least one),
+`(apart x J)` (nothing in x is reduced over an axis of J), `(floating d)`, `(integer d)`, `(one x)`,
+`(zero x)`, `(negative_zero x)`, `(minus_one x)`, and any egglog fact. A rule may conclude facts
+instead of an equality. In a rule that holds for several operations, `@` stands for each of them.
+`checked` refuses rules without class or witness and `compile_rule` writes egglog.
 """
 
 from __future__ import annotations
@@ -28,7 +31,10 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Where `left` and the guard hold, `right` is equal to it."""
+    """Where `left` and the guard hold, `right` is equal to it, or `concludes` holds of it.
+
+    `ops` are the operations that `@` stands for; `more` has the witnesses of all but the first.
+    """
 
     name: str
     ruleset: str
@@ -37,6 +43,22 @@ class Rule:
     right: str
     witness: Witness | None
     guard: str = ""
+    concludes: str = ""
+    ops: tuple[str, ...] = ()
+    more: tuple[Witness, ...] = ()
+
+    def instances(self) -> tuple[Rule, ...]:
+        """The rule for each of its operations."""
+        return tuple(self._at(op, k) for k, op in enumerate(self.ops)) or (self,)
+
+    def _at(self, op: str, k: int) -> Rule:
+        texts = [self.left, self.right, self.guard, self.concludes]
+        if op not in COMMUTATIVE:
+            texts = [t.replace("@*", "@") for t in texts]
+        left, right, guard, concludes = (t.replace("@", op) for t in texts)
+        witness = (self.witness, *self.more)[k]
+        name = f"{self.name}/{op}"
+        return Rule(name, self.ruleset, self.kind, left, right, witness, guard, concludes)
 
 
 class RuleError(ValueError):
@@ -65,9 +87,9 @@ UNARY = frozenset(
 )
 BINARY = frozenset(["add", "sub", "mul", "div", "max", "min", "and", "or", "xor"])
 TERNARY = frozenset({"select"})
-REDUCTIONS = {
-    f"reduce_{o}" if o != "sum" else o: o for o in ["sum", "prod", "max", "min", "and", "or", "xor"]
-}
+COMMUTATIVE = ("add", "mul", "max")
+REDUCTIONS = {f"reduce_{o}": o for o in ["sum", "prod", "max", "min", "and", "or", "xor"]}
+REDUCTIONS["sum"] = "sum"
 
 Pattern: TypeAlias = "str | list[Pattern]"
 
@@ -92,6 +114,9 @@ def _text(pattern: Pattern) -> str:
     return pattern if isinstance(pattern, str) else f"({' '.join(map(_text, pattern))})"
 
 
+_NODES = {"scaled": "Scaled", "running": "Run"}
+
+
 class _Writer:
     """Writes one rule in egglog, lifting `op*` patterns into facts."""
 
@@ -110,7 +135,7 @@ class _Writer:
         if not isinstance(head, str):
             raise RuleError(f"cannot read {_text(pattern)}")
         if head.endswith("*"):
-            if not matching or head[:-1] not in BINARY:
+            if not matching or head[:-1] not in COMMUTATIVE:
                 raise RuleError(f"{head} stands only for a commutative operation in a pattern")
             bound = self.name()
             inner = [self.term(a, matching) for a in args]
@@ -122,32 +147,34 @@ class _Writer:
                 return f'({constructor} "{head}" {inner})'
         if head in REDUCTIONS:
             return f'(Red "{REDUCTIONS[head]}" {inner})'
-        return f"({head} {inner})"
+        return f"({_NODES.get(head, head)} {inner})"
 
     def guard(self, pattern: Pattern) -> list[str]:
         match pattern:
-            case ["invariant", x, axes]:
-                free, found = self.name(), self.term(x, True)
-                shared = f"(set-intersect {free} {_text(axes)})"
-                return [f"(= {free} (free {found}))", f"(= (set-empty) {shared})"]
-            case ["varies", x, axes]:
-                free, found = self.name(), self.term(x, True)
-                shared = f"(set-intersect {free} {_text(axes)})"
-                return [f"(= {free} (free {found}))", f"(!= (set-empty) {shared})"]
+            case ["invariant" | "varies" | "apart" as test, x, axes]:
+                names, found = self.name(), self.term(x, True)
+                fact = "bound" if test == "apart" else "free"
+                shared = f"(set-intersect {names} {_text(axes)})"
+                relation = "!=" if test == "varies" else "="
+                return [f"(= {names} ({fact} {found}))", f"({relation} (set-empty) {shared})"]
             case _:
                 return [self.term(pattern, True)]
 
 
 def compile_rule(rule: Rule) -> str:
-    """The rule as an egglog command."""
+    """The rule as egglog commands, one for each of its operations."""
+    return "\n".join(map(_compiled, rule.instances()))
+
+
+def _compiled(rule: Rule) -> str:
     writer = _Writer()
     left = writer.term(parse(rule.left)[0], matching=True)
     guards = [fact for g in parse(rule.guard) for fact in writer.guard(g)]
-    lifted = writer.facts
-    right = writer.term(parse(rule.right)[0], matching=False)
-    root = f"(= _root {left})"
-    facts = " ".join([root, *lifted, *guards])
-    return f'(rule ({facts}) ((union _root {right})) :ruleset {rule.ruleset} :name "{rule.name}")'
+    facts = " ".join([f"(= _root {left})", *writer.facts, *guards])
+    actions = [f"(union _root {writer.term(p, matching=False)})" for p in parse(rule.right)]
+    actions += [writer.term(p, matching=False) for p in parse(rule.concludes)]
+    text = f"(rule ({facts}) ({' '.join(actions)})"
+    return f'{text} :ruleset {rule.ruleset} :name "{rule.name}")'
 
 
 def checked(rules: Sequence[Rule]) -> tuple[Rule, ...]:
@@ -158,6 +185,8 @@ def checked(rules: Sequence[Rule]) -> tuple[Rule, ...]:
             raise RuleError(
                 f"rule '{rule.name}' has no {'class' if rule.kind is None else 'witness'}"
             )
+        if len(rule.ops) > 1 + len(rule.more):
+            raise RuleError(f"rule '{rule.name}' has no witness for some of its operations")
         if rule.name in names:
             raise RuleError(f"two rules are called '{rule.name}'")
         names.add(rule.name)

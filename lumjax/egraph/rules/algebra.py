@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from lumjax import dtype as dt
 from lumjax.egraph.rules import Kind, Rule
 from lumjax.egraph.rules.witness import I, J, K, Witness, lit, load, op, reduction, total
-from lumjax.kernel.term import Apply, Term
+from lumjax.kernel.term import Apply, Axis, Term
 from lumjax.trace.form import ReduceOp
 
 _x, _y, _z = load("x", I, J), load("y", I, J), load("z", I, J)
 _n, _m = load("n", I, J, dtype=dt.int32), load("m", I, J, dtype=dt.int32)
 _p, _q = load("p", I, J, dtype=dt.bool_), load("q", I, J, dtype=dt.bool_)
 _row, _column, _other = load("r", I), load("c", J), load("w", J, K)
-_zero_int = lit(0, dt.int32)
 
 
 def _exact(name: str, left: str, right: str, a: Term, b: Term, guard: str = "") -> Rule:
@@ -33,40 +34,35 @@ def _domain(
     return Rule(name, "algebra", Kind.DOMAIN, left, right, witness, guard)
 
 
+def _family(ops: tuple[str, ...], rule: Rule, *more: Witness) -> Rule:
+    """The rule for several operations, with the witnesses of all but the first."""
+    return replace(rule, ops=ops, more=more)
+
+
 def _cast(x: Term, dtype: dt.DType) -> Apply:
     return op("cast", x, dtype=dtype)
 
 
+def _twice(name: str) -> Witness:
+    x = _p if name in ("and", "or") else _x
+    return Witness(op(name, x, x), x)
+
+
+def _swapped(name: str) -> Witness:
+    both = op(name, _x, _y)
+    return Witness(op("mul", both, both), op("mul", op(name, _y, _x), both))
+
+
 IDENTITIES = (
-    _exact("mul-one", "(mul* d x c)", "x", op("mul", _x, lit(1.0)), _x, "(one c)"),
+    _family(
+        ("mul", "div"),
+        _exact("neutral-one", "(@* d x c)", "x", op("mul", _x, lit(1.0)), _x, "(one c)"),
+        Witness(op("div", _x, lit(1.0)), _x),
+    ),
     _exact(
         "add-negative-zero", "(add* d x c)", "x", op("add", _x, lit(-0.0)), _x, "(negative_zero c)"
     ),
-    _exact(
-        "add-zero-integer",
-        "(add* d x c)",
-        "x",
-        op("add", _n, _zero_int),
-        _n,
-        "(zero c) (integer d)",
-    ),
     _exact("sub-zero", "(sub d x c)", "x", op("sub", _x, lit(0.0)), _x, "(zero c)"),
-    _exact(
-        "sub-self-integer",
-        "(sub d x x)",
-        "z",
-        op("sub", _n, _n),
-        _zero_int,
-        "(integer d) (= z (zero_of d))",
-    ),
-    _exact(
-        "mul-zero-integer",
-        "(mul* d x c)",
-        "c",
-        op("mul", _n, _zero_int),
-        _zero_int,
-        "(zero c) (integer d)",
-    ),
     _exact(
         "mul-minus-one",
         "(mul* d x c)",
@@ -75,7 +71,11 @@ IDENTITIES = (
         op("neg", _x),
         "(minus_one c)",
     ),
-    _exact("neg-neg", "(neg d (neg d x))", "x", op("neg", op("neg", _x)), _x),
+    _family(
+        ("neg", "not"),
+        _exact("involution", "(@ d (@ d x))", "x", op("neg", op("neg", _x)), _x),
+        Witness(op("not", op("not", _p)), _p),
+    ),
     _exact(
         "sub-neg",
         "(sub d x (neg d y))",
@@ -91,28 +91,29 @@ IDENTITIES = (
         op("sub", _x, _y),
     ),
     _exact(
-        "neg-sub-integer",
-        "(neg d (sub d x y))",
-        "(sub d y x)",
-        op("neg", op("sub", _n, _m)),
-        op("sub", _m, _n),
-        "(integer d)",
-    ),
-    _exact(
         "mul-negs",
         "(mul d (neg d x) (neg d y))",
         "(mul d x y)",
         op("mul", op("neg", _x), op("neg", _y)),
         op("mul", _x, _y),
     ),
-    _exact("abs-neg", "(abs d (neg d x))", "(abs d x)", op("abs", op("neg", _x)), op("abs", _x)),
-    _exact("abs-abs", "(abs d (abs d x))", "(abs d x)", op("abs", op("abs", _x)), op("abs", _x)),
-    _exact("max-self", "(max d x x)", "x", op("max", _x, _x), _x),
-    _exact("min-self", "(min d x x)", "x", op("min", _x, _x), _x),
-    _exact("and-self", "(and d x x)", "x", op("and", _p, _p), _p),
-    _exact("or-self", "(or d x x)", "x", op("or", _p, _p), _p),
-    _exact("not-not", "(not d (not d x))", "x", op("not", op("not", _p)), _p),
-    _exact("xor-self", "(xor d x x)", "z", op("xor", _n, _n), _zero_int, "(= z (zero_of d))"),
+    _family(
+        ("max", "min", "and", "or"),
+        _exact("twice-is-once", "(@ d x x)", "x", op("max", _x, _x), _x),
+        *map(_twice, ("min", "and", "or")),
+    ),
+    _family(
+        ("add", "mul"),  # joins what the program has in both orders; makes no terms
+        _exact(
+            "commute",
+            "(@ d x y)",
+            "z",
+            _swapped("add").left,
+            _swapped("add").right,
+            "(= z (@ d y x))",
+        ),
+        _swapped("mul"),
+    ),
     _exact("square", "(square d x)", "(mul d x x)", op("square", _x), op("mul", _x, _x)),
 )
 
@@ -169,46 +170,63 @@ CASTS = (
     ),
 )
 
+_EXTREMES = {"max": ReduceOp.MAX, "min": ReduceOp.MIN, "and": ReduceOp.AND, "or": ReduceOp.OR}
+
+
+def _extreme(name: str, axes: tuple[Axis, ...], body: Term) -> Term:
+    return reduction(_EXTREMES[name], axes, body)
+
+
+def _of(name: str) -> tuple[Term, Term]:
+    """Values over i, and over i and j."""
+    return (load("b", I, dtype=dt.bool_), _p) if name in ("and", "or") else (_row, _x)
+
+
+def _kept_rows(name: str) -> Witness:
+    return Witness(_extreme(name, (I, J), _of(name)[0]), _extreme(name, (I,), _of(name)[0]))
+
+
+def _nested_extremes(name: str) -> Witness:
+    nested = _extreme(name, (I,), _extreme(name, (J,), _of(name)[1]))
+    return Witness(nested, _extreme(name, (I, J), _of(name)[1]))
+
+
 EXTREMES = (
-    _exact(
-        "max-invariant",
-        "(reduce_max d j x)",
-        "(reduce_max d (set-remove j a) x)",
-        reduction(ReduceOp.MAX, (I, J), _row),
-        reduction(ReduceOp.MAX, (I,), _row),
-        "(= f (free x)) (axis a) (set-contains j a) (set-not-contains f a)",
+    _family(
+        tuple(_EXTREMES),
+        _exact(
+            "extreme-invariant",
+            "(reduce_@ d j x)",
+            "(reduce_@ d (set-remove j a) x)",
+            _kept_rows("max").left,
+            _kept_rows("max").right,
+            "(= f (free x)) (axis a) (set-contains j a) (set-not-contains f a)",
+        ),
+        *map(_kept_rows, ("min", "and", "or")),
     ),
-    _exact(
-        "min-invariant",
-        "(reduce_min d j x)",
-        "(reduce_min d (set-remove j a) x)",
-        reduction(ReduceOp.MIN, (I, J), _row),
-        reduction(ReduceOp.MIN, (I,), _row),
-        "(= f (free x)) (axis a) (set-contains j a) (set-not-contains f a)",
+    _family(
+        ("sum", "max", "min"),
+        _sums(
+            "reduce-nothing",
+            "(reduce_@ d j x)",
+            "x",
+            total((), _x),
+            _x,
+            "(= j (set-empty)) (= d (dtype x))",
+        ),
+        *(Witness(_extreme(n, (), _x), _x, 0.0) for n in ("max", "min")),
     ),
-    _exact(
-        "max-nothing",
-        "(reduce_max d j x)",
-        "x",
-        reduction(ReduceOp.MAX, (), _x),
-        _x,
-        "(= j (set-empty)) (= d (dtype x))",
-    ),
-    _exact(
-        "min-nothing",
-        "(reduce_min d j x)",
-        "x",
-        reduction(ReduceOp.MIN, (), _x),
-        _x,
-        "(= j (set-empty)) (= d (dtype x))",
-    ),
-    _exact(
-        "max-max",
-        "(reduce_max d j (reduce_max d k x))",
-        "(reduce_max d (set-union j k) x)",
-        reduction(ReduceOp.MAX, (I,), reduction(ReduceOp.MAX, (J,), _x)),
-        reduction(ReduceOp.MAX, (I, J), _x),
-        "(= (set-empty) (set-intersect j k))",
+    _family(
+        tuple(_EXTREMES),
+        _exact(
+            "extreme-extreme",
+            "(reduce_@ d j (reduce_@ d k x))",
+            "(reduce_@ d (set-union j k) x)",
+            _nested_extremes("max").left,
+            _nested_extremes("max").right,
+            "(= (set-empty) (set-intersect j k))",
+        ),
+        *map(_nested_extremes, ("min", "and", "or")),
     ),
 )
 
@@ -217,9 +235,6 @@ _sum_inside = op("mul", _x, total((K,), op("mul", _column, _other)))
 _sum_outside = op("mul", load("v", K), total((J,), op("mul", _x, _other)))
 
 SUMS = (
-    _sums(
-        "sum-nothing", "(sum d j x)", "x", total((), _x), _x, "(= j (set-empty)) (= d (dtype x))"
-    ),
     _sums(
         "sum-invariant",
         "(sum d j x)",
@@ -235,22 +250,35 @@ SUMS = (
         total((J,), op("neg", _x)),
         op("neg", total((J,), _x)),
     ),
-    _sums(
-        "sum-factor",
-        "(sum d j (mul* d c r))",
-        "(mul d c (sum d j r))",
-        total((J,), _rows_times),
-        op("mul", _row, total((J,), _x)),
-        "(invariant c j) (varies r j)",
+    _family(
+        ("mul", "div"),
+        _sums(
+            "sum-factor",
+            "(sum d j (@* d r c))",
+            "(@ d (sum d j r) c)",
+            total((J,), _rows_times),
+            op("mul", total((J,), _x), _row),
+            '(invariant c j) (varies r j) (distributes "@" d)',
+        ),
+        Witness(total((J,), op("div", _x, _row)), op("div", total((J,), _x), _row), 1e-9),
     ),
     _sums(
-        "sum-div",
-        "(sum d j (div d r c))",
-        "(div d (sum d j r) c)",
-        total((J,), op("div", _x, _row)),
-        op("div", total((J,), _x), _row),
-        "(invariant c j) (varies r j) (floating d)",
-        tolerance=1e-9,
+        "sum-cast-factor",
+        "(sum d j (mul* d (cast d (div e r c)) v))",
+        "(cast d (div e (cast e (sum d j (mul d (cast d r) v))) c))",
+        total((J,), op("mul", _cast(op("div", _x, _row), dt.float32), _cast(_y, dt.float32))),
+        _cast(
+            op(
+                "div",
+                _cast(
+                    total((J,), op("mul", _cast(_x, dt.float32), _cast(_y, dt.float32))), dt.float64
+                ),
+                _row,
+            ),
+            dt.float32,
+        ),
+        "(invariant c j) (varies r j) (floating d) (floating e)",
+        tolerance=1e-5,
     ),
     _sums(
         "sum-select",
@@ -285,29 +313,60 @@ SUMS = (
         total((K,), _sum_outside),
         "(invariant u j) (varies v j) (invariant p k) (= (set-empty) (set-intersect j k))",
     ),
+    _family(
+        ("mul", "div"),
+        _sums(
+            "factor-up",
+            "(mul* d (@* d r c) e)",
+            "(@ d (mul d r e) c)",
+            total((J,), op("mul", op("mul", _row, _x), _y)),
+            total((J,), op("mul", op("mul", _x, _y), _row)),
+            '(summed _root j) (invariant c j) (varies r j) (varies e j) (distributes "@" d)',
+        ),
+        Witness(
+            total((J,), op("mul", op("div", _x, _row), _y)),
+            total((J,), op("div", op("mul", _x, _y), _row)),
+            1e-9,
+        ),
+    ),
+    _family(
+        ("mul", "add"),
+        _sums(
+            "constants-together",
+            "(@* d (@* d x a) c)",
+            "(@ d x (@ d a c))",
+            op("mul", op("mul", _x, lit(3.0)), lit(0.3)),
+            op("mul", _x, op("mul", lit(3.0), lit(0.3))),
+            '(constant a) (constant c) (= 0 (combined "@" x))',
+        ),
+        Witness(
+            op("add", op("add", _x, lit(3.0)), lit(0.3)),
+            op("add", _x, op("add", lit(3.0), lit(0.3))),
+            1e-12,
+        ),
+    ),
+)
+
+_exps = total((J,), op("exp", op("sub", _x, _row)))
+_shift = op("sub", _x, _row)
+
+# Values shifted by a sum: only what the program shifts by the same amount is taken apart.
+SHIFTS = (
     _sums(
-        "factor-up",
-        "(mul* d a e)",
-        "(mul d c (mul d r e))",
-        total((J,), op("mul", op("mul", _row, _x), _y)),
-        total((J,), op("mul", _row, op("mul", _x, _y))),
-        '(summed _root j) (either "mul" a d c r) (invariant c j) (varies r j) (varies e j)',
+        "exp-log",
+        "(exp d (sub d r (log d s)))",
+        "(div d (exp d r) s)",
+        op("exp", op("sub", _shift, op("log", _exps))),
+        op("div", op("exp", _shift), _exps),
+        "(= s (sum d j (exp d r)))",
     ),
     _sums(
-        "constants-mul",
-        "(mul* d (mul* d x a) c)",
-        "(mul d x (mul d a c))",
-        op("mul", op("mul", _x, lit(3.0)), lit(0.3)),
-        op("mul", _x, op("mul", lit(3.0), lit(0.3))),
-        '(constant a) (constant c) (= 0 (combined "mul" x))',
-    ),
-    _sums(
-        "constants-add",
-        "(add* d (add* d x a) c)",
-        "(add d x (add d a c))",
-        op("add", op("add", _x, lit(3.0)), lit(0.3)),
-        op("add", _x, op("add", lit(3.0), lit(0.3))),
-        '(constant a) (constant c) (= 0 (combined "add" x))',
+        "shared-shift",
+        "(sub d x (add* d a c))",
+        "(sub d y a)",
+        op("mul", op("sub", _x, op("add", _y, _row)), _shift),
+        op("mul", op("sub", _shift, _y), _shift),
+        "(= y (sub d x c))",
     ),
 )
 
@@ -345,7 +404,6 @@ REAL = (
         "div-self", "(div d x x)", "o", op("div", _x, _x), lit(1.0), "(= o (one_of d)) (floating d)"
     ),
     _domain("log-exp", "(log d (exp d x))", "x", op("log", op("exp", _x)), _x),
-    _domain("exp-log", "(exp d (log d x))", "x", op("exp", op("log", _x)), _x),
     _domain(
         "sqrt-square",
         "(sqrt d (mul d x x))",
@@ -354,14 +412,6 @@ REAL = (
         op("abs", _x),
         low=-2.0,
     ),
-    _domain(
-        "square-sqrt",
-        "(mul d (sqrt d x) (sqrt d x))",
-        "x",
-        op("mul", op("sqrt", _x), op("sqrt", _x)),
-        _x,
-    ),
-    _domain("recip-recip", "(recip d (recip d x))", "x", op("recip", op("recip", _x)), _x),
     _domain(
         "div-recip",
         "(div d x y)",
@@ -372,4 +422,4 @@ REAL = (
     ),
 )
 
-RULES = (*IDENTITIES, *CHOICES, *CASTS, *EXTREMES, *SUMS, *CORE, *REAL)
+RULES = (*IDENTITIES, *CHOICES, *CASTS, *EXTREMES, *SUMS, *SHIFTS, *CORE, *REAL)

@@ -7,16 +7,19 @@ from collections.abc import Iterator
 import numpy as np
 
 from lumjax import dtype as dt
+from lumjax.egraph.rules import COMMUTATIVE
 from lumjax.kernel.evaluate import literal as value_of
 from lumjax.kernel.term import Lit
 
-# Ap1..ApN: scalar operations; Red: reductions; Leaf: loads and index values (Index: with terms).
+# Ap1..ApN: scalar operations; Red: reductions; Leaf: loads and index values (Index: with terms);
+# Scaled: a sum that follows a running statistic (body, statistic, factor); Run: that, so far.
 SORTS = """
 (sort Axes (Set i64))
 (datatype* (E (Leaf i64) (Index i64 Es) (Const i64)
   (Ap1 String i64 E) (Ap2 String i64 E E) (Ap3 String i64 E E E) (ApN String i64 Es)
-  (Red String i64 Axes E)) (sort Es (Vec E)))
+  (Red String i64 Axes E) (Scaled i64 Axes E E E) (Run E Axes)) (sort Es (Vec E)))
 (function free (E) Axes :merge (set-intersect old new))
+(function bound (E) Axes :merge (set-intersect old new))
 (function dtype (E) i64 :no-merge)
 (function node (i64) E :no-merge)
 (function extent (i64 i64) E :no-merge)
@@ -28,8 +31,11 @@ SORTS = """
 (relation constant (E)) (relation one (E)) (relation zero (E)) (relation negative_zero (E))
 (relation minus_one (E)) (relation always (E)) (relation never (E))
 (relation either (String E i64 E E)) (relation summed (E Axes))
+(relation nonnegative (E)) (relation nonpositive (E)) (relation distributes (String i64))
+(relation statistic (E Axes)) (relation demand (E Axes))
+(relation affine (E Axes E E E)) (relation scales (E Axes E E E))
 (function combined (String E) i64 :merge (max old new))
-(ruleset facts) (ruleset algebra) (ruleset core) (ruleset insert)
+(ruleset facts) (ruleset algebra) (ruleset core) (ruleset stream) (ruleset insert)
 """
 
 _RULES = """\
@@ -38,6 +44,21 @@ _RULES = """\
 ((= e (Ap3 o d x y z)) (= f (free x)) (= g (free y)) (= h (free z)))\
  ((set (free e) (set-union f (set-union g h))))
 ((= e (Red o d j x)) (= f (free x))) ((set (free e) (set-diff f j)))
+((= e (Scaled d j b m k)) (= f (free b)) (= g (free m)) (= h (free k)))\
+ ((set (free e) (set-diff (set-union f (set-union g h)) j)))
+((= e (Run x j)) (= f (free x))) ((set (free e) (set-union f j)))
+((= e (Const i))) ((set (bound e) (set-empty)))
+((= e (Leaf i))) ((set (bound e) (set-empty)))
+((= e (Run x j))) ((set (bound e) (set-empty)))
+((= e (Ap1 o d x)) (= f (bound x))) ((set (bound e) f))
+((= e (Ap2 o d x y)) (= f (bound x)) (= g (bound y))) ((set (bound e) (set-union f g)))
+((= e (Ap3 o d x y z)) (= f (bound x)) (= g (bound y)) (= h (bound z)))\
+ ((set (bound e) (set-union f (set-union g h))))
+((= e (Red o d j x)) (= f (bound x))) ((set (bound e) (set-union f j)))
+((= e (Scaled d j b m k)) (= f (bound b)) (= g (bound m)) (= h (bound k)))\
+ ((set (bound e) (set-union (set-union f j) (set-union g h))))
+((= e (Scaled d j b m k))) ((set (dtype e) d))
+((= e (Run x j)) (= d (dtype x))) ((set (dtype e) d))
 ((= e (Ap1 o d x))) ((set (dtype e) d))
 ((= e (Ap2 o d x y))) ((set (dtype e) d))
 ((= e (Ap3 o d x y z))) ((set (dtype e) d))
@@ -46,8 +67,31 @@ _RULES = """\
 ((= e (Const i))) ((constant e))
 ((= e (Red "sum" d j b))) ((summed b j))
 ((summed b j) (either "mul" b d x y)) ((summed x j))
+((= e (Ap1 "exp" d x))) ((nonnegative e))
+((= e (Ap1 "exp2" d x))) ((nonnegative e))
+((= e (Ap1 "abs" d x))) ((nonnegative e))
+((= e (Ap2 "mul" d x x)) (floating d)) ((nonnegative e))
+((= e (Ap1 "neg" d x)) (nonnegative x) (floating d)) ((nonpositive e))
+((= e (Ap1 "neg" d x)) (nonpositive x) (floating d)) ((nonnegative e))
+((either "mul" e d x y) (nonnegative x) (nonnegative y) (floating d)) ((nonnegative e))
+((either "mul" e d x y) (nonnegative x) (nonpositive y) (floating d)) ((nonpositive e))
+((= e (Ap2 "div" d x y)) (nonnegative x) (nonnegative y) (floating d)) ((nonnegative e))
+((= e (Ap2 "div" d x y)) (nonpositive x) (nonnegative y) (floating d)) ((nonpositive e))
+((either "add" e d x y) (nonnegative x) (nonnegative y) (floating d)) ((nonnegative e))
+((either "add" e d x y) (nonpositive x) (nonpositive y) (floating d)) ((nonpositive e))
+((statistic m j) (= d (dtype m)) (floating d) (= o (one_of d)))\
+ ((affine m j m o (Run m j)))
+((statistic m j) (= s (Red "sum" d j b))) ((demand b j))
+((demand e j) (= e (Ap1 o d x)) (= f (bound x)) (!= (set-empty) (set-intersect f j))) ((demand x j))
+((demand e j) (= e (Ap2 o d x y)) (= f (bound x)) (!= (set-empty) (set-intersect f j)))\
+ ((demand x j))
+((demand e j) (= e (Ap2 o d x y)) (= f (bound y)) (!= (set-empty) (set-intersect f j)))\
+ ((demand y j))
+((demand e j) (= e (Ap3 o d x y z)) (= f (bound y)) (!= (set-empty) (set-intersect f j)))\
+ ((demand y j))
+((demand e j) (= e (Red "sum" d k x)) (= (set-empty) (set-intersect j k)) (= f (bound x))\
+ (!= (set-empty) (set-intersect f j))) ((demand x j))
 """
-_COMMUTATIVE = ("add", "mul")
 
 
 def commands() -> str:
@@ -56,20 +100,24 @@ def commands() -> str:
     for n, line in enumerate(_RULES.strip().splitlines()):
         facts, actions = _halves(line)
         lines.append(f'(rule {facts} {actions} :ruleset facts :name "fact{n}")')
-    for name in _COMMUTATIVE:
+    for name in COMMUTATIVE:
+        actions = f'((either "{name}" e d x y) (either "{name}" e d y x))'
+        lines.append(
+            f'(rule ((= e (Ap2 "{name}" d x y))) {actions} :ruleset facts :name "either-{name}")'
+        )
+    for name in ("add", "mul"):
         lines += [  # 0 where a constant may be moved onto the value: it is neither one nor has one
             f'(rule ((= f (free e))) ((set (combined "{name}" e) 0)) :ruleset facts)',
             f'(rule ((either "{name}" e d x c) (constant c)) ((set (combined "{name}" e) 1))'
             " :ruleset facts)",
             f'(rule ((constant e)) ((set (combined "{name}" e) 1)) :ruleset facts)',
         ]
-        actions = f'((either "{name}" e d x y) (either "{name}" e d y x))'
-        lines.append(
-            f'(rule ((= e (Ap2 "{name}" d x y))) {actions} :ruleset facts :name "either-{name}")'
-        )
     for k, d in enumerate(dt.NUMERIC):
         if not dt.is_complex(d):
             lines.append(f"({'floating' if dt.is_floating(d) else 'integer'} {k})")
+            lines.append(f'(distributes "mul" {k})')
+        if dt.is_floating(d):
+            lines.append(f'(distributes "div" {k})')
         lines += [f"(embeds {k} {n})" for n, e in enumerate(dt.NUMERIC) if embeds(d, e)]
     return "\n".join(lines)
 
@@ -109,9 +157,15 @@ def literal_facts(lit: Lit) -> Iterator[str]:
     value = value_of(lit)
     if dt.is_bool(lit.dtype):
         yield "always" if value else "never"
-    elif value == 1:
+        return
+    if value == 1:
         yield "one"
     elif value == -1 and not dt.is_unsigned(lit.dtype):
         yield "minus_one"
     elif value == 0:
         yield "negative_zero" if dt.is_floating(lit.dtype) and np.signbit(value) else "zero"
+    if not dt.is_complex(lit.dtype):
+        if value >= 0:
+            yield "nonnegative"
+        if value <= 0:
+            yield "nonpositive"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from lumjax.egraph.rules import Kind, Rule, checked
-from lumjax.egraph.rules.algebra import RULES
+from lumjax.egraph.rules import Kind, Rule, algebra, checked, stream
 
+RULES = (*algebra.RULES, *stream.RULES)
 SAFE = frozenset({Kind.EXACT, Kind.REASSOCIATING})
 
 
