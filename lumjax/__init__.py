@@ -11,23 +11,15 @@ from __future__ import annotations
 # ruff: noqa: I001
 # fmt: off
 import importlib as _importlib
-from typing import Any as _Any
+import typing as _typing
 
 from lumjax import (
     ad_checkpoint as ad_checkpoint,
-    debug as debug,
-    dtypes as dtypes,
     errors as errors,
-    flatten_util as flatten_util,
     lax as lax,
-    nn as nn,
     numpy as numpy,
-    optim as optim,
     profiler as profiler,
-    random as random,
-    scipy as scipy,
     tree as tree,
-    tree_util as tree_util,
     typing as typing,
 )
 from lumjax.ad_checkpoint import (
@@ -77,8 +69,31 @@ from lumjax.typing import Array as Array
 __version__ = "0.1.0"
 
 
-def __getattr__(name: str) -> _Any:
-    """`lumjax.testing`, loaded on first use: programs do not need it."""
-    if name == "testing":
-        return _importlib.import_module("lumjax.testing")
+if _typing.TYPE_CHECKING:  # these are loaded when they are first mentioned
+    from lumjax import (
+        debug as debug,
+        dtypes as dtypes,
+        flatten_util as flatten_util,
+        nn as nn,
+        optim as optim,
+        random as random,
+        scipy as scipy,
+        testing as testing,
+        tree_util as tree_util,
+    )
+
+_LATER = (
+    "debug", "dtypes", "flatten_util", "nn", "optim", "random", "scipy", "testing", "tree_util",
+)
+
+
+def __getattr__(name: str) -> _typing.Any:
+    """A public module that is loaded on first use."""
+    if name in _LATER:
+        return _importlib.import_module(f"lumjax.{name}")
     raise AttributeError(f"module 'lumjax' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """What there is, loaded or not."""
+    return sorted({*globals(), *_LATER})

@@ -14,7 +14,8 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 FLOORS = {
     "record": 0, "errors": 0, "config": 0, "dtype": 0, "tree": 0, "target": 0,
     "trace": 1, "ops": 2, "kernel": 2, "grad": 3, "egraph": 3, "cpu": 3, "cuda": 3, "control": 4,
-    "placement": 5, "native": 5, "stages": 5, "layout": 5, "timeline": 5, "background": 5, "executable": 5, "compile": 5,
+    "placement": 5, "native": 5, "stages": 5, "layout": 5, "timeline": 5, "background": 5,
+    "executable": 5, "compile": 5,
     "lax": 6, "typing": 6, "profiler": 6, "numpy": 7, "scipy": 7, "random": 7, "initializers": 7,
     "nn": 7, "optim": 8, "explain": 8, "testing": 8, "debug": 8, "api": 8, "machine": 8,
     "dtypes": 8, "ad_checkpoint": 8, "flatten_util": 8, "tree_util": 8, "__init__": 9,
@@ -26,6 +27,7 @@ DEFERRED = {"egglog", "llvmlite", "rich", "scipy"}
 # What else waits for its first use, so that `import lumjax` is quick: (in which module, what).
 # The compile half stands behind one door: nothing but `lumjax.compile` opens it.
 DEFERRED_IN = {("lumjax.compile", "lumjax.executable"), ("lumjax.trace.expr", "hashlib")}
+CHECKING = ("TYPE_CHECKING", "_typing.TYPE_CHECKING")
 COMPILE_HALF = {
     "executable", "native", "placement", "stages", "layout", "timeline", "background",
     "kernel", "egraph", "cpu", "cuda",
@@ -68,7 +70,7 @@ def imports(path: Path) -> list[tuple[str, int, str]]:
         elif not isinstance(node, ast.expr):  # imports are statements
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 when = "call"
-            elif isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            elif isinstance(node, ast.If) and ast.unparse(node.test) in CHECKING:
                 when = "check"
             for child in ast.iter_child_nodes(node):
                 visit(child, when)

@@ -26,7 +26,10 @@ HEAVY = [
 
 
 # What only compiling needs, of the package and of the standard library.
-COMPILE_HALF = ["executable", "native", "placement", "kernel", "egraph", "cpu"]
+COMPILE_HALF = [
+    "executable", "native", "placement", "stages", "layout", "timeline", "background", "kernel",
+    "egraph", "cpu",
+]  # fmt: skip
 SLOW = ["hashlib", "ipaddress", "pathlib", "subprocess", "tempfile", "json"]
 
 
@@ -111,10 +114,23 @@ def test_modules_import_by_name(name):
     loaded(f"import lumjax.{name}")
 
 
-def test_testing_is_loaded_on_first_use():
-    code = (
-        "import lumjax, sys\nassert 'lumjax.testing' not in sys.modules\nlumjax.testing.check_grads"
-    )
-    assert "lumjax" in loaded(code)
+LATER = sorted(lumjax._LATER)
+
+
+def test_public_modules_are_loaded_on_first_use():
+    assert not loaded("import lumjax") & {f"lumjax.{n}" for n in LATER}
+    lines = [f"assert lumjax.{n}.__name__ == 'lumjax.{n}'" for n in LATER]
+    names = loaded("\n".join(["import lumjax", *lines]))
+    assert {f"lumjax.{n}" for n in LATER} <= names
+
+
+@pytest.mark.parametrize("name", LATER)
+def test_public_modules_can_be_imported_from_the_package(name):
+    assert f"lumjax.{name}" in loaded(f"from lumjax import {name}")
+
+
+def test_the_package_lists_what_it_has():
+    assert set(LATER) <= set(dir(lumjax))
+    assert {"grad", "jit", "lax", "numpy", "vmap"} <= set(dir(lumjax))
     with pytest.raises(AttributeError, match="nonsense"):
         lumjax.nonsense

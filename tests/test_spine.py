@@ -10,6 +10,7 @@ import numpy as np
 import lumjax
 import lumjax.numpy as jnp
 from lumjax import lax, ops
+from lumjax.compile import compiler
 from lumjax.grad.forward import jvp
 from lumjax.ops.elementwise import unary
 from lumjax.ops.record import FLOATS
@@ -33,14 +34,16 @@ WORDS = {
     "trace/indexop.py", "trace/view.py", "trace/aval.py", "trace/form.py", "trace/array.py",
 }  # fmt: skip
 ROOMS = (
-    "executable.py", "native.py", "placement.py", "trace/simplify.py", "trace/check.py",
-    "trace/show.py", "ops/", "numpy/", "lax.py", "grad/mask.py", "grad/linear.py", "kernel/",
-    "egraph/", "cpu/", "control/call.py", "control/staging.py", "__init__.py",
+    "executable.py", "native.py", "placement.py", "stages.py", "layout.py", "timeline.py",
+    "background.py", "trace/simplify.py", "trace/check.py", "trace/show.py", "ops/", "numpy/",
+    "lax.py", "grad/mask.py", "grad/linear.py", "kernel/", "egraph/", "cpu/", "control/call.py",
+    "control/staging.py", "__init__.py",
 )  # fmt: skip
 
 
 def crossed(run) -> list[str]:
     """Files of the package entered while `run` runs, in order of first entry."""
+    compiler()  # so that running files are told from files being loaded
     files: dict[str, None] = {}
 
     def watch(frame, event, _):
