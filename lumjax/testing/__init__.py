@@ -18,4 +18,5 @@ from lumjax.testing.checks import check_vmap as check_vmap
 from lumjax.testing.checks import ulp_error as ulp_error
 from lumjax.testing.programs import Program as Program
 from lumjax.testing.programs import check_program as check_program
+from lumjax.testing.rewrites import check_rewrites as check_rewrites
 from lumjax.testing.strategies import gradient_property as gradient_property

@@ -13,25 +13,16 @@ from lumjax import dtype as dt
 from lumjax import tree
 from lumjax.compile import jit
 from lumjax.config import config
+from lumjax.errors import ArgumentValueError
 from lumjax.grad.forward import jvp
 from lumjax.grad.linear import vjp
+from lumjax.testing.rewrites import Judge, check_rewrites, refuse_rejected
+from lumjax.testing.values import TOLERANCE, to_numpy, to_raw
 from lumjax.trace.array import Array
 from lumjax.trace.batch import vmap
 from lumjax.trace.core import aval_of
 
 NDArray: TypeAlias = np.ndarray[Any, Any]
-
-# (rtol, atol) by dtype of the values compared.
-TOLERANCE = {
-    dt.bfloat16: (5e-2, 5e-2), dt.float16: (5e-3, 5e-3), dt.float32: (2e-5, 2e-5),
-    dt.float64: (1e-10, 1e-10), dt.complex64: (2e-5, 2e-5), dt.complex128: (1e-10, 1e-10),
-}  # fmt: skip
-
-
-def to_numpy(x: Any) -> NDArray:
-    """A leaf as an ndarray, 16-bit floats widened so that NumPy can compare them."""
-    data = x.data if isinstance(x, Array) else np.asarray(x)
-    return data.astype(np.float32) if data.dtype in (dt.bfloat16, dt.float16) else data
 
 
 def assert_close(
@@ -235,11 +226,6 @@ def check_vmap(
     assert_close(mapped, together, "vmap against a loop", rtol)
 
 
-def to_raw(x: Any) -> NDArray:
-    """A leaf as an ndarray of its own dtype."""
-    return x.data if isinstance(x, Array) else np.asarray(x, aval_of(x).dtype)
-
-
 def _disturbed(rng: np.random.Generator, x: Any) -> Array:
     data = to_raw(x)
     if not dt.is_floating(data.dtype):
@@ -254,11 +240,19 @@ def check_jit(
     backends: Sequence[str] = ("interp", "cpu"),
     rtol: float | None = None,
     atol: float | None = None,
+    rewrites: str | Sequence[Any] | None = None,
 ) -> None:
     """`jit(f)` on each backend against eager evaluation.
 
     "interp" evaluates the traced program primitive by primitive, "cpu" compiles it; no kernel may
     have been rejected by its verification.
+
+    `rewrites="all"` also compares the program that the whole search finds with float64.
+    `rewrites="each"` does that, and before it tries every rule that fires by itself, taking its
+    results wherever they can be taken: the error names the rule. A sequence of rules tries those.
+
+    >>> import lumjax.numpy as jnp
+    >>> check_jit(lambda x: jnp.sum(x * 1.0 + 2.0), (jnp.arange(4.0),), rewrites="each")
     """
     want = f(*args)
     for backend in backends:
@@ -266,10 +260,21 @@ def check_jit(
         with config.scope(interpret=backend == "interp"):
             got = jitted(*args)
             if backend == "cpu":
-                executable = jitted.program(*args).executable()
-                refused = [k.rejected for s in executable.native() for k in s.kernels if k.rejected]
-                assert not refused, f"kernels rejected by verification: {refused}"
+                refuse_rejected(jitted.program(*args).executable(), "jit on cpu")
         assert_close(got, want, f"jit on {backend} against eager", rtol, atol)
+    if isinstance(rewrites, str) and rewrites not in ("each", "all"):
+        raise ArgumentValueError(
+            operation="check_jit",
+            required="rewrites to be 'each', 'all' or a sequence of rules",
+            got=repr(rewrites),
+            fix="pass one of them",
+        )
+    if rewrites is not None and rewrites != "all":
+        rules = None if isinstance(rewrites, str) else rewrites
+        check_rewrites(f, args, rules, rtol=rtol, atol=atol)
+    if isinstance(rewrites, str):
+        outs = tree.leaves(jit(f)(*args))
+        Judge(f, args, rtol, atol).check(outs, "all rules together")
 
 
 def check_linearity(f: Callable[..., Any], args: Sequence[Any], *, seed: int = 0) -> None:
