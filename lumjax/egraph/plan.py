@@ -18,7 +18,7 @@ from typing import TypeAlias
 
 from lumjax.kernel.emit import Reject
 from lumjax.kernel.ir import Kernel
-from lumjax.kernel.term import Buffer, Group
+from lumjax.kernel.term import Buffer, Group, Root
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +81,8 @@ class Found:
     kernels: tuple[Kernel, ...]
     report: Report
     rivals: tuple[Plan, ...] = ()  # other plans of the region, best first, for profiling
+    traced: tuple[Root, ...] = ()  # the program as traced, and as chosen; empty if from disk
+    chosen: tuple[Root, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

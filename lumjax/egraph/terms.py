@@ -314,7 +314,7 @@ class Session:
 
     def saturate(self, iterations: int, terms: int, deadline: float) -> Saturation:
         """Run the rules until nothing changes or a bound is met."""
-        done = Saturation()
+        done = Saturation(sizes=[self.size()])
         for _ in range(iterations):
             self._facts(done)
             changed = self.fold(done)
@@ -326,6 +326,7 @@ class Session:
                     changed = True
                     self._facts(done)
             done.nodes = self.size()
+            done.sizes.append(done.nodes)
             done.saturated = not changed
             done.truncated = time.perf_counter() > deadline
             if done.saturated or done.truncated or done.nodes > terms:
