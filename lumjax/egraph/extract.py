@@ -1,14 +1,14 @@
-"""Read one program out of an e-graph: one node per class; costs count shared classes once."""
+"""Read programs out of an e-graph: one node per class; costs count shared classes once."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import assert_never
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeAlias, assert_never
 
-from lumjax.egraph.cost import Machine, extent_of, memory_time
+from lumjax.egraph.cost import Machine
 from lumjax.egraph.scalar import Operations
 from lumjax.egraph.terms import Classes, Known, Leaf, Node, Operation, Reducing
+from lumjax.egraph.weigh import Choice, Weigher
 from lumjax.kernel.rewrite import rebuild, scale_of
 from lumjax.kernel.term import (
     Apply,
@@ -21,15 +21,20 @@ from lumjax.kernel.term import (
     Term,
     free_names,
 )
+from lumjax.record import record
 from lumjax.trace.dim import symbols
-from lumjax.trace.form import ReduceOp
 
 _PASSES = 12  # over all classes; costs settle in a few
 _LARGE = 4000  # classes above which the closure of each is not kept
+_VISITS = 400_000  # classes that flips of one extraction may look at in all
+_SWEEPS = 4  # over all classes of a program, each flipped where that is cheaper
+_WAITING = 1.0  # seconds that a waiting reduction is worth where all sums are to be streamed
+
+Terms: TypeAlias = "tuple[Term, ...]"
 
 
-@dataclass(frozen=True, slots=True)
-class _Choice:
+@record
+class Best:
     """The best known way to compute a class."""
 
     cost: float
@@ -50,12 +55,13 @@ class Extraction:
     ) -> None:
         self.classes, self.axes = classes, axes
         self.operations, self.machine = operations, machine
-        self.best: dict[int, _Choice] = {}
         self.usable = [
             tuple(n for n in nodes if self._free(n) <= classes.free[c])
             for c, nodes in enumerate(classes.nodes)
         ]
-        self._settle()
+        self.weigher = Weigher(classes, axes, operations, machine)
+        self.best: dict[int, Best] = self._settle(self.weigher)
+        self._left = _VISITS
 
     def _free(self, node: Node) -> frozenset[str]:
         """The axes that a node mentions, by the facts of its arguments."""
@@ -71,71 +77,120 @@ class Extraction:
                 return below | {a.name for a in axes}
         assert_never(node.shape)
 
-    def _settle(self) -> None:
-        if len(self.classes.nodes) > _LARGE:
-            return
-        for _ in range(_PASSES):
+    # ---- the cheapest node of every class
+
+    def _settle(self, weigher: Weigher) -> dict[int, Best]:
+        best: dict[int, Best] = {}
+        nodes: dict[int, Node] = {}
+        for _ in range(_PASSES if len(self.classes.nodes) <= _LARGE else 0):
             changed = False
             for c in range(len(self.classes.nodes)):
-                changed |= self._improve(c)
+                changed |= self._improve(c, best, nodes, weigher)
             if not changed:
-                return
+                break
+        return best
 
-    def _improve(self, c: int) -> bool:
+    def _improve(
+        self, c: int, best: dict[int, Best], nodes: dict[int, Node], weigher: Weigher
+    ) -> bool:
         changed = False
         for node in self.usable[c]:
-            args = self._inputs(node)
-            if any(a not in self.best for a in (*node.args, *args)):
+            if any(a not in best for a in node.args):
                 continue
-            closure = frozenset(args).union(*(self.best[a].closure for a in args))
+            product = weigher.product(node, nodes)
+            args = node.args if product is None else (*product.args, *node.args[1:])
+            closure = frozenset(args).union(*(best[a].closure for a in args))
             if c in closure:
                 continue
-            own = self._own(c, node)
-            cost = own + sum(self.best[k].own for k in sorted(closure))
-            old = self.best.get(c)
+            own = weigher.own(c, node, product)
+            if product is not None:
+                own += weigher.store(c, node)
+            cost = own + sum(best[k].own for k in sorted(closure))
+            old = best.get(c)
             if old is None or cost < old.cost * (1 - 1e-9):
-                self.best[c] = _Choice(cost, own, node, closure)
+                best[c], nodes[c] = Best(cost, own, node, closure), node
                 changed = True
         return changed
 
-    def _product(self, node: Node) -> Node | None:
-        """The product under a contraction, if the node is one."""
-        if not isinstance(node.shape, Reducing) or node.shape.op is not ReduceOp.SUM:
-            return None
-        body = self.best.get(node.args[0])
-        if body is None or body.node.shape != Operation("mul", node.shape.dtype):
-            return None
-        left, right = (self.classes.free[a] for a in body.node.args)
-        bound = {a.name for a in node.shape.axes}
-        both_sides = (left - right - bound) and (right - left - bound)
-        return body.node if both_sides and (left & right & bound) else None
+    # ---- programs
 
-    def _inputs(self, node: Node) -> tuple[int, ...]:
-        """The classes to compute before the node: a contraction never computes its product."""
-        product = self._product(node)
-        return node.args if product is None else product.args
+    def programs(self, limit: int) -> list[Terms]:
+        """Distinct programs, at most `limit`: the cheapest, the one in which the fewest reductions
+        wait, the traced one with scaled sums, then single flips of the first two, those first that
+        change what is reduced.
+        """
+        found: dict[Terms, None] = {}
+        for choice in self._choices():
+            terms = self.terms(choice)
+            if terms is not None:
+                found.setdefault(terms)
+            if len(found) >= limit:
+                break
+        return list(found)
 
-    def _own(self, c: int, node: Node) -> float:
-        """Seconds that the node itself takes."""
-        free = self.classes.free[c]
-        points = extent_of(sorted(free), self.axes)
-        machine = self.machine
-        match node.shape:
-            case Leaf():
-                return 0.5 * points / machine.scalar_flops
-            case Operation(name=name):
-                return self.operations.by_name[name].flops * points / machine.scalar_flops
-            case Reducing(axes=axes, dtype=dtype):
-                inner = points * extent_of(sorted(a.name for a in axes), self.axes)
-                if self._product(node) is None:
-                    return inner / machine.scalar_flops
-                store = memory_time(2 * points * dtype.itemsize, machine)
-                return 2.0 * inner / machine.contraction_flops + store + machine.launch
-            case Known():
-                return 0.0
-        assert_never(node.shape)
+    def _choices(self) -> Iterator[Choice]:
+        self._left = _VISITS
+        cheapest = self._climb({c: b.node for c, b in self.best.items()}, self.weigher)
+        yield cheapest
+        eager = Weigher(self.classes, self.axes, self.operations, self.machine, _WAITING)
+        start = {c: b.node for c, b in self._settle(eager).items()}
+        streamed = self._climb(start, eager)
+        yield streamed
+        scaled = {c: n for c, n in streamed.items() if _is_scaled(n)}
+        yield {**streamed, **self.classes.traced, **scaled}
+        flips = [*self._flips(cheapest), *self._flips(streamed)]
+        for _, _, choice in sorted(flips, key=lambda f: f[:2]):
+            yield choice
 
-    def terms(self, chosen: Mapping[int, Node] | None = None) -> tuple[Term, ...] | None:
+    def _climb(self, choice: dict[int, Node], weigher: Weigher) -> dict[int, Node]:
+        """Flip classes where that makes the whole program cheaper."""
+        roots = self.classes.roots
+        cost = weigher.cost(roots, choice)
+        if cost is None:
+            return choice
+        for _ in range(_SWEEPS):
+            before = cost
+            for c, node in self._alternatives(choice, weigher):
+                old = choice[c]
+                if node == old:
+                    continue
+                choice[c] = node
+                other = weigher.cost(roots, choice)
+                if other is not None and other < cost * (1 - 1e-9):
+                    cost = other
+                else:
+                    choice[c] = old
+            if cost == before:
+                break
+        return choice
+
+    def _alternatives(self, choice: Choice, weigher: Weigher) -> Iterator[tuple[int, Node]]:
+        """The nodes that the classes of a program may have instead; ends when time is up."""
+        order = weigher.order(self.classes.roots, choice) or []
+        for c in reversed(order):
+            for node in self.usable[c]:
+                if node != choice[c] and all(a in choice for a in node.args):
+                    if self._left <= 0:
+                        return
+                    self._left -= len(order)
+                    yield c, node
+
+    def _flips(self, choice: dict[int, Node]) -> Iterator[tuple[bool, float, Choice]]:
+        """Programs that differ in one class: whether the same is reduced, the cost, the choice."""
+        roots, weigher = self.classes.roots, self.weigher
+        reduced = self._reduced(choice)
+        for c, node in list(self._alternatives(choice, weigher)):
+            other: Choice = {**choice, c: node}
+            cost = weigher.cost(roots, other)
+            if cost is not None:
+                yield self._reduced(other) == reduced, cost, other
+
+    def _reduced(self, choice: Choice) -> frozenset[int]:
+        """The classes of a program that are reductions."""
+        order = self.weigher.order(self.classes.roots, choice) or []
+        return frozenset(c for c in order if isinstance(choice[c].shape, Reducing))
+
+    def terms(self, chosen: Choice | None = None) -> Terms | None:
         """The roots' terms, by the cheapest nodes or, where given, by those chosen for a class.
 
         None where that choice has a cycle.
@@ -174,6 +229,10 @@ class Extraction:
             case Known(axes=axes):
                 return Running(args[0], axes)
         assert_never(node.shape)
+
+
+def _is_scaled(node: Node) -> bool:
+    return isinstance(node.shape, Reducing) and node.shape.scaled
 
 
 def _own_names(term: Term) -> frozenset[str]:
