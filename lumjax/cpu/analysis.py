@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import assert_never
 
 from lumjax import dtype as dt
@@ -25,6 +24,7 @@ from lumjax.kernel.ir import (
     Tile,
     Value,
 )
+from lumjax.record import record
 from lumjax.trace import dim as dims
 from lumjax.trace.dim import Dim
 from lumjax.trace.form import Trait
@@ -161,7 +161,7 @@ def _width(dtype: dt.DType) -> int:
     return dtype.itemsize // 2 if dtype in dt.COMPLEX else dtype.itemsize
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Weight:
     """What a loop body costs: bytes of its widest element, operations, costly ones, inner loops."""
 

@@ -7,17 +7,18 @@ integer.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from lumjax import dtype as dt
 from lumjax.cpu.emit import Function, Reg, constant
+from lumjax.record import record
 
 SIXTEEN = (dt.float16, dt.bfloat16)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Lanes:
     """A value of a dtype: one register, or two for a complex number.
 

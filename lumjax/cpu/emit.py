@@ -14,12 +14,14 @@ from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
+from lumjax.record import record
+
 _NAME = re.compile(r"%[\w.]+")
 _BITS = {"i1": 1, "i8": 8, "i16": 16, "i32": 32, "i64": 64, "float": 32, "double": 64, "half": 16}
 _SUFFIX = {"float": "f32", "double": "f64", "half": "f16", "ptr": "p0"}
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Reg:
     """A value: an SSA name or a constant, of an LLVM element type and a number of lanes."""
 

@@ -7,17 +7,17 @@ knows whether its lanes are one address, neighbours or strangers.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import assert_never
 
 from lumjax.cpu.emit import Function, Reg, constant, listed, number
+from lumjax.record import record
 from lumjax.trace.dim import Dim, Expr, IndexOp, bounds
 
 _ZERO = constant("i64", 0)
 _I32 = 1 << 31
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Index:
     """An integer per lane: base + offset + stride * lane; a base with lanes has stride 0."""
 

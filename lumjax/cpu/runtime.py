@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import groupby, zip_longest
 from operator import itemgetter
 from typing import Any, TypeAlias
@@ -15,11 +14,12 @@ import numpy as np
 from lumjax.cpu import arena, objects, pool
 from lumjax.cpu.render import render, scratch_bytes
 from lumjax.kernel.ir import Kernel
+from lumjax.record import record
 from lumjax.target import Target
 from lumjax.trace import dim as dims
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Compiled:
     """A kernel in memory: the address of each phase's function, and the scratch it needs.
 
@@ -32,7 +32,7 @@ class Compiled:
     digest: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Step:
     """One kernel of a program.
 

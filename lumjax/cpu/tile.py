@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from lumjax import dtype as dt
 from lumjax.cpu import analysis, math, real
@@ -12,6 +12,7 @@ from lumjax.cpu.emit import Reg, bits, constant, number
 from lumjax.cpu.index import Index
 from lumjax.cpu.values import Values, restore
 from lumjax.kernel.ir import LoadValue, Stmt, Tile, Value
+from lumjax.record import record
 from lumjax.target import Target
 from lumjax.trace import dim as dims
 from lumjax.trace.dim import Dim
@@ -44,7 +45,7 @@ def collapsed(stmt: Tile) -> Tile:
     return replace(stmt, k=tuple(loops), lhs=left, rhs=right)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Piece:
     """One form of the tile: its rows and vectors of columns, and which of them exist."""
 
