@@ -183,13 +183,15 @@ class Scope:
         kind: LoopKind = LoopKind.SERIAL,
         begin: Dim = 0,
         step: int = 1,
-    ) -> _OpenLoop:
+    ) -> OpenLoop:
         """A loop in this scope, closed (and appended here) when its `with` block ends."""
-        return _OpenLoop(self, var, begin, end, step, kind)
+        return OpenLoop(self, var, begin, end, step, kind)
 
 
 @dataclass(slots=True)
-class _OpenLoop:
+class OpenLoop:
+    """A loop whose body is being emitted."""
+
     outer: Scope
     var: str
     begin: Dim

@@ -8,6 +8,7 @@ phases of the kernel:
 
     MAP       no reductions: one pass, vectors along the last axis            kernel/map.py
     CONTRACT  a sum of products with free axes on both sides: register tiles  kernel/contract.py
+    FOLD      reductions of contractions: loops over tiles, with running statistics  kernel/fold.py
     ROW       reductions that give one number per row: rows in parallel       kernel/row.py
     SPLIT     reductions across rows too: partial results, then their sum     kernel/split.py
 
@@ -18,13 +19,16 @@ own.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeAlias
+from dataclasses import replace
+from typing import NamedTuple
 
 from lumjax.kernel.contract import contraction, emit_contract, worth_tiling
 from lumjax.kernel.emit import Emitter, Reject
+from lumjax.kernel.fold import emit_fold, worth_folding
 from lumjax.kernel.ir import Kernel
 from lumjax.kernel.map import emit_map
 from lumjax.kernel.prepare import prepare
+from lumjax.kernel.roles import Roles, fold_roles
 from lumjax.kernel.row import emit_rows, grid_axes, reductions, unfit
 from lumjax.kernel.scalar import emit_scalar, lower_scalar
 from lumjax.kernel.split import emit_split, split_axis
@@ -33,7 +37,12 @@ from lumjax.target import Target
 
 __all__ = ["Reject", "lower", "lower_scalar"]
 
-Program: TypeAlias = Callable[[], None]
+
+class Program(NamedTuple):
+    """A loop program for some roots: what it is called, and how it is emitted."""
+
+    name: str
+    emit: Callable[[], None]
 
 
 def lower(group: Group, target: Target, name: str = "kernel") -> Kernel | Reject:
@@ -45,10 +54,10 @@ def lower(group: Group, target: Target, name: str = "kernel") -> Kernel | Reject
         programs = [choose(emitter, roots) for roots in parts]
         wrong = [p for p in programs if isinstance(p, Reject)]
         if not wrong:
-            for program in programs:
-                if not isinstance(program, Reject):
-                    program()
-            return emitter.kernel(name)
+            made = [p for p in programs if isinstance(p, Program)]
+            for program in made:
+                program.emit()
+            return replace(emitter.kernel(name), programs=tuple(p.name for p in made))
         refused = refused or wrong[0]
     assert refused is not None, "a group has a division"
     return Reject(prepared.origin[refused.term], refused.why)
@@ -58,21 +67,26 @@ def choose(emitter: Emitter, roots: Sequence[Root]) -> Program | Reject:
     """The program that computes the roots together."""
     found = reductions(r.term for r in roots)
     if not found:
-        return lambda: emit_map(emitter, roots)
+        return Program("MAP", lambda: emit_map(emitter, roots))
     tiles = contraction(emitter, roots, found)
     if tiles is not None:
-        return lambda: emit_contract(emitter, tiles)
+        return Program("CONTRACT", lambda: emit_contract(emitter, tiles))
+    roles = fold_roles(roots, emitter.prepared.sizes)
+    if isinstance(roles, Roles) and worth_folding(emitter, roles):
+        return Program("FOLD", lambda: emit_fold(emitter, roles, roots))
     tiled = [t for t in found if worth_tiling(emitter, t) and not _alone(roots, t)]
+    if tiled and isinstance(roles, Reject):
+        return roles
     if tiled:
         return Reject(tiled[0], "it is a contraction, which is tiled by itself")
     split = split_axis(emitter, roots, found)
     if split is not None:
-        return lambda: emit_split(emitter, roots, split)
+        return Program("SPLIT", lambda: emit_split(emitter, roots, split))
     refused = unfit(emitter, roots, found)
     if refused is None:
-        return lambda: emit_rows(emitter, roots)
+        return Program("ROW", lambda: emit_rows(emitter, roots))
     if _alone(roots, found[-1]):
-        return lambda: emit_scalar(emitter, roots[0])
+        return Program("SCALAR", lambda: emit_scalar(emitter, roots[0]))
     return refused
 
 

@@ -11,7 +11,7 @@ such shape. Reject names a term that keeps them from it and should be stored.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -30,6 +30,7 @@ from lumjax.kernel.term import (
     subterms,
 )
 from lumjax.trace import dim as dims
+from lumjax.trace.dim import Dim
 from lumjax.trace.form import ReduceOp
 
 TILED = (dt.float16, dt.bfloat16, dt.float32, dt.float64)
@@ -81,22 +82,16 @@ class Roles:
         return tuple(dict.fromkeys(a for c in self.carries for a in c.columns))
 
 
-def fold_roles(roots: Sequence[Root]) -> Roles | Reject | None:
+def fold_roles(
+    roots: Sequence[Root], sizes: Mapping[str, Dim] | None = None
+) -> Roles | Reject | None:
     """The roles of the roots' axes, the term to store first, or None where no loop over tiles is
-    called for. Cheap; works on any terms over named axes.
+    called for. Cheap; works on any terms over named axes. `sizes` are values of symbols in extents.
     """
     try:
-        return _Assignment(roots).roles()
+        return _Assignment(roots, sizes or {}).roles()
     except _RefusedError as refused:
         return Reject(*refused.args)
-
-
-def stream_of(roots: Sequence[Root]) -> frozenset[Axis] | None:
-    """The axes of the loop that the roots ask for; None: none, or not the same one."""
-    try:
-        return _Assignment(roots).stream()
-    except _RefusedError:
-        return None
 
 
 class _RefusedError(Exception):
@@ -158,17 +153,10 @@ def names(axes: Iterable[Axis]) -> Names:
     return frozenset(a.name for a in axes)
 
 
-def points(axes: Iterable[Axis]) -> int:
-    """How many points the axes have, guessed where that is only known at run time."""
-    total = 1
-    for a in axes:
-        total *= a.extent if isinstance(a.extent, int) else UNKNOWN_EXTENT
-    return total
-
-
 class _Assignment:
-    def __init__(self, roots: Sequence[Root]) -> None:
+    def __init__(self, roots: Sequence[Root], sizes: Mapping[str, Dim]) -> None:
         self.roots = roots
+        self.sizes = sizes
         self.axes = {a.name: a for r in roots for a in r.axes}
         for root in roots:
             for t in subterms(root.term):
@@ -177,6 +165,11 @@ class _Assignment:
         self.fixed = frozenset(n for n, a in self.axes.items() if dims.same(a.extent, 1))
 
     # ---- shapes
+
+    def extent(self, axis: Axis) -> int:
+        """The axis's extent, guessed where that is only known at run time."""
+        found = dims.substitute(axis.extent, self.sizes)
+        return found if isinstance(found, int) else UNKNOWN_EXTENT
 
     def free(self, *terms: Term) -> Names:
         """The free axes of the terms that have more than one point."""
@@ -239,9 +232,14 @@ class _Assignment:
             return None
         along = max(
             sorted(stream, key=lambda a: (len(a.name), a.name), reverse=True),
-            key=lambda a: (all(a.name in self.free(i.right) for i in inner), points([a])),
+            key=lambda a: (all(a.name in self.free(i.right) for i in inner), self.extent(a)),
         )
         found = tuple(self.carry(t, split.get(t), grid) for t in carries)
+        kept = grid | names(stream)
+        if any(not names(r.axes) - self.fixed <= kept for r in late) or any(
+            t in split for r in late for t in direct([r.term])
+        ):
+            return None
         axes = tuple(a for a in self.roots[0].axes if a.name in grid and a is not rows)
         return Roles(axes, rows, stream, along, inner, found, late)
 
@@ -330,7 +328,7 @@ class _Assignment:
         for weights, values in split:
             found = (found & self.free(weights)) - self.free(values)
         candidates = [a for a in self.roots[0].axes if a.name in found]
-        return max(reversed(candidates), key=lambda a: points([a]), default=None)
+        return max(reversed(candidates), key=self.extent, default=None)
 
     def carry(self, term: Reduction, split: tuple[Term, Term] | None, grid: Names) -> Carry:
         """The carry with its columns in the order of the roots."""

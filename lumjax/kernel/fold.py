@@ -1,0 +1,186 @@
+"""FOLD: loops over tiles of a stream, with contractions and row programs on each tile.
+
+A job has a block of rows at one point of the grid. It walks the stream tile by tile, carrying what
+`fold_state` holds, and stores the roots at the end; those that vary along the stream in a second
+loop. Results depend on shapes only, never on the number of threads.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from lumjax import dtype as dt
+from lumjax.kernel.emit import Emitter, Scope, ordered_axes
+from lumjax.kernel.fold_loop import Body
+from lumjax.kernel.fold_shape import carry_right, inner_right, left_side, shape, stageable
+from lumjax.kernel.fold_state import State
+from lumjax.kernel.ir import If, IndexValue, Let, LoadValue, LoopKind
+from lumjax.kernel.rewrite import axis_symbol
+from lumjax.kernel.roles import Roles, direct
+from lumjax.kernel.share import extent
+from lumjax.kernel.term import Axis, Buffer, Root, Term
+from lumjax.trace import dim as dims
+from lumjax.trace.dim import Dim
+
+JOB_WORK = 1 << 20  # multiply-adds per job: tens of microseconds
+
+
+def worth_folding(emitter: Emitter, roles: Roles) -> bool:
+    """Whether a loop over tiles is possible, and better than whole rows in cache."""
+    if emitter.target is None or not all(stageable(emitter, i) for i in roles.inner):
+        return False
+    if roles.inner or roles.columns:
+        return all(emitter.size(a.extent) is not None for a in roles.columns)
+    itemsize = max(c.term.dtype.itemsize for c in roles.carries)
+    return extent(emitter, roles.stream) * itemsize > emitter.scratch_bytes
+
+
+def emit_fold(emitter: Emitter, roles: Roles, roots: Sequence[Root]) -> None:
+    """Append the phases that compute `roots`, whose roles are given."""
+    _Fold(emitter, roles, roots).emit()
+
+
+class _Fold:
+    def __init__(self, emitter: Emitter, roles: Roles, roots: Sequence[Root]) -> None:
+        self.emitter = emitter
+        self.roles = roles
+        self.roots = roots
+        self.rows = roles.rows or Axis(emitter.fresh("row"), 1)
+        self.shape = shape(emitter, roles, self.rows)
+        stream = ordered_axes([c.term for c in roles.carries])
+        self.others = [a for a in stream if a is not roles.along]
+        outer = (*roles.grid, *self.others)
+        where = outer, self.rows, roles.along, self.shape
+        sides = {
+            i: (
+                left_side(emitter, i, self.rows, self.shape),
+                inner_right(emitter, i, *where),
+            )
+            for i in roles.inner
+        }
+        values = {c: carry_right(emitter, c, *where) for c in roles.carries if c.columns}
+        self.state = State(emitter, roles, self.rows, self.shape.height)
+        self.body = Body(emitter, roles, self.shape, self.state, sides, values)
+
+    # ---- jobs
+
+    def emit(self) -> None:
+        """The phase that stores the roots."""
+        emitter, shape = self.emitter, self.shape
+        blocks = Axis(emitter.fresh("rb"), dims.ceiling_divide(self.rows.extent, shape.block))
+        units = (*self.roles.grid, blocks)
+        total = math.prod((a.extent for a in units), start=1)
+        chunk = emitter.chunk(max(1, JOB_WORK // self.work()))
+        top = Scope(bound={job := emitter.fresh("job")})
+        begin = dims.symbol(job) * chunk
+        flat = emitter.fresh("p")
+        with top.loop(flat, dims.minimum(begin + chunk, total), begin=begin) as unit:
+            emitter.decode(units, dims.symbol(flat, 0, total - 1), unit)
+            self.unit(unit, axis_symbol(blocks) * shape.block)
+        emitter.phase(job, dims.ceiling_divide(total, chunk), top)
+
+    def work(self) -> int:
+        """Roughly the multiply-adds of one block of rows."""
+        emitter = self.emitter
+        each = 16 + sum(extent(emitter, i.term.axes) for i in self.roles.inner)
+        each += sum(extent(emitter, c.columns) for c in self.roles.carries if c.columns)
+        rows = min(self.shape.height, extent(emitter, [self.rows]))
+        return max(1, rows * each * extent(emitter, self.roles.stream))
+
+    def unit(self, scope: Scope, first: Dim) -> None:
+        """One block of rows."""
+        emitter, state = self.emitter, self.state
+        state.first, state.last = first, dims.minimum(first + self.shape.block, self.rows.extent)
+        emitter.ranges[self.rows.name] = first, state.last
+        for left, _ in self.body.sides.values():
+            left.stage(emitter, scope, first)
+        if state.scaled:
+            self.twice(scope)
+        else:
+            state.clear(scope)
+            self.stream(scope, lambda inner: self.body.emit(inner, None))
+        self.store(scope)
+        if self.roles.late:
+            self.stream(scope, self.store_late)
+        del emitter.ranges[self.rows.name]
+
+    def twice(self, scope: Scope) -> None:
+        """The loop, and if that left anything that is not finite, again with final statistics."""
+        emitter, state = self.emitter, self.state
+        assert state.again is not None, "there is a scaled sum"
+        state.begin(scope)
+        with scope.loop(turn := emitter.fresh("turn"), 2) as attempt:
+            wanted = emitter.fresh("v")
+            attempt.add(Let(wanted, LoadValue(state.again, 0)))
+            attempt.bound.add(wanted)
+            inside = Scope(attempt)
+            redo = IndexValue(dims.less(0, dims.symbol(turn, 0, 1)), dt.bool_)
+            state.clear(inside)
+            self.stream(inside, lambda inner: self.body.emit(inner, redo))
+            state.judge(inside)
+            attempt.add(If(dims.symbol(wanted, 0, 1), tuple(inside.stmts)))
+
+    def stream(self, scope: Scope, emit: Callable[[Scope], None]) -> None:
+        """The loop over the tiles of the stream, at each point of its other axes."""
+        emitter, along = self.emitter, self.roles.along
+        count = dims.ceiling_divide(along.extent, self.shape.step)
+
+        def tiles(inner: Scope) -> None:
+            with inner.loop(tile := emitter.fresh("s"), count) as each:
+                self.body.enter(dims.symbol(tile))
+                emit(each)
+
+        emitter.nest(self.others, scope, LoopKind.SERIAL, tiles)
+
+    # ---- stores
+
+    def store(self, scope: Scope) -> None:
+        """The roots that do not vary along the stream."""
+        groups: dict[tuple[Axis, ...], list[Root]] = {}
+        for root in self.roots:
+            if root not in self.roles.late:
+                kept = tuple(a for a in root.axes if a is not self.rows and not self.fixed(a))
+                groups.setdefault(kept, []).append(root)
+        for axes, together in groups.items():
+            if axes:
+                self.store_columns(scope, axes, together)
+                continue
+            with self.state.over_rows(scope, LoopKind.VECTOR) as row:
+                self.state.finals(row)
+                for root in together:
+                    self.emitter.store(root, row)
+
+    def fixed(self, axis: Axis) -> bool:
+        """Whether the axis belongs to the grid."""
+        return axis in self.roles.grid
+
+    def store_columns(self, scope: Scope, axes: Sequence[Axis], roots: Sequence[Root]) -> None:
+        """Roots over rows and columns."""
+        used = {t for r in roots for t in direct([r.term])}
+        mine = [c for c in self.roles.carries if c.columns and c.term in used]
+
+        def point(inner: Scope) -> None:
+            for carry in mine:
+                self.state.final_sum(inner, carry)
+            for root in roots:
+                self.emitter.store(root, inner)
+
+        with self.state.over_rows(scope, LoopKind.SERIAL) as row:
+            self.state.finals(row)
+            self.emitter.nest(axes, row, LoopKind.VECTOR, point)
+
+    def store_late(self, scope: Scope) -> None:
+        """One tile of the roots that vary along the stream."""
+        body, along, emitter = self.body, self.roles.along, self.emitter
+        used = {t for r in self.roles.late for t in direct([r.term])}
+        tiles: dict[Term, Buffer] = {t: b for t, b in body.layout.inner.items() if t in used}
+        for inner in self.roles.inner:
+            if inner.term in used:
+                body.contract(scope, inner)
+        with self.state.over_rows(scope, LoopKind.SERIAL) as row:
+            self.state.finals(row)
+            with row.loop(along.name, body.end, LoopKind.VECTOR, body.begin) as point:
+                body.read(point, tiles)
+                for root in self.roles.late:
+                    emitter.store(root, point)

@@ -1,0 +1,239 @@
+"""Tile sizes and operands of loops over tiles: how large, and where each operand is read from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from lumjax import dtype as dt
+from lumjax.kernel.contract import (
+    Panels,
+    Tiling,
+    balanced,
+    panel_offset,
+    plain,
+    stage_right,
+    tile_shape,
+    widened,
+)
+from lumjax.kernel.emit import Emitter, Scope, held, ordered_axes, unit_strides
+from lumjax.kernel.ir import LoadValue, LoopKind, StoreStmt, Value
+from lumjax.kernel.prepare import offset
+from lumjax.kernel.rewrite import axis_symbol
+from lumjax.kernel.roles import Carry, Inner, Roles
+from lumjax.kernel.share import extent
+from lumjax.kernel.term import Axis, Buffer, Load, Reduction, Term, free_names
+from lumjax.trace import dim as dims
+from lumjax.trace.dim import Dim
+
+HEIGHT = 64  # rows of a job's tile, about
+WIDTH = 256  # columns of a tile along the stream, at most
+ENOUGH_UNITS = 16
+LONE_ROWS = 8  # rows side by side where nothing is contracted
+LONE_BYTES = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A job's tile: `block` rows (a size argument, at most `height`) by `panels` (likewise) panels
+    of `cols` columns, at most `width` columns in all; `rows` are those of the register tile.
+    """
+
+    block: Dim
+    height: int
+    panels: Dim
+    cols: int
+    width: int
+    rows: int
+
+    @property
+    def step(self) -> Dim:
+        """The length of a stream tile."""
+        return self.panels * self.cols
+
+
+def shape(emitter: Emitter, roles: Roles, rows: Axis) -> Shape:
+    """Tiles such that what lives from one to the next stays in the second-level cache."""
+    assert emitter.target is not None, "tiles are shaped for a target"
+    many, long = extent(emitter, [rows]), extent(emitter, [roles.along])
+    tiled = [i.term for i in roles.inner] + [c.term for c in roles.carries if c.columns]
+    if not tiled:
+        lanes = emitter.target.lanes(max(c.term.dtype.itemsize for c in roles.carries))
+        height = min(LONE_ROWS, many)
+        each = LONE_BYTES // height // max(c.term.dtype.itemsize for c in roles.carries)
+        return _shape(emitter, height, 1, lanes, min(each, _up(long, lanes)))
+    size = max(held(t).itemsize for t in tiled)
+    register, cols = tile_shape(tiled[0].dtype, emitter.target, long)
+    kept = [extent(emitter, c.columns) for c in roles.carries if c.columns]
+    kept += [extent(emitter, i.term.axes) for i in roles.inner]
+    room = emitter.target.l2 // 2 // size // max(1, sum(kept))
+    height = max(2 * register, min(HEIGHT, room))
+    while height > 4 * register and _units(emitter, roles, many, height) < ENOUGH_UNITS:
+        height //= 2
+    height = min(_near(height, register), _up(many, register))
+    tiles = max(1, len(roles.inner), sum(1 for c in roles.carries if c.columns))
+    width = min(WIDTH, emitter.target.l2 // 4 // size // tiles // height)
+    width = max(cols, width // cols * cols)
+    return _shape(
+        emitter, height, balanced(register, min(many, height)), cols, min(width, _up(long, cols))
+    )
+
+
+def _shape(emitter: Emitter, height: int, rows: int, cols: int, width: int) -> Shape:
+    width = max(cols, width // cols * cols)
+    block, panels = emitter.chunk(height), emitter.chunk(width // cols)
+    return Shape(block, height, panels, cols, width, rows)
+
+
+def _up(n: int, unit: int) -> int:
+    return -(-max(n, 1) // unit) * unit
+
+
+def _near(n: int, unit: int) -> int:
+    return max(1, round(n / unit)) * unit
+
+
+def _units(emitter: Emitter, roles: Roles, many: int, height: int) -> int:
+    return extent(emitter, roles.grid) * -(-many // height)
+
+
+# ---- operands
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """The row side of a contraction per tile, in scratch as [row][k...] or read in place."""
+
+    term: Term
+    k: tuple[Axis, ...]
+    rows: Axis
+    scratch: Buffer | None
+
+    def at(self, first: Dim) -> Dim:
+        """Where the element at the current row and k lies in scratch."""
+        extents = (1, *(a.extent for a in self.k))
+        return offset(extents, (axis_symbol(self.rows) - first, *map(axis_symbol, self.k)))
+
+    def value(self, emitter: Emitter, scope: Scope, first: Dim) -> Value:
+        """The operand at the current row and k."""
+        if self.scratch is not None:
+            return LoadValue(self.scratch, self.at(first))
+        assert isinstance(self.term, Load), "what is not a load is staged"
+        return emitter.node(self.term, scope)
+
+    def stage(self, emitter: Emitter, scope: Scope, first: Dim) -> None:
+        """Compute the block's rows into scratch."""
+        scratch = self.scratch
+        if scratch is None:
+            return
+        best = max(self.k, key=lambda a: (unit_strides([self.term], a), a is self.k[-1]))
+        order = [self.rows, *(a for a in self.k if a is not best), best]
+
+        def fill(inner: Scope) -> None:
+            value = widened(emitter.value(self.term, inner), scratch.dtype)
+            inner.add(StoreStmt(scratch, self.at(first), value))
+
+        emitter.nest(order, scope, LoopKind.VECTOR, fill)
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """The stream side of a contraction, in panels of a workspace or read in place."""
+
+    tiling: Tiling
+    panels: Panels | None
+
+    @property
+    def count(self) -> Dim:
+        """How many panels of columns there are."""
+        return dims.ceiling_divide(self.tiling.n.extent, self.tiling.cols)
+
+    def value(
+        self, emitter: Emitter, scope: Scope, panel: Dim, shift: dict[str, Dim] | None = None
+    ) -> Value:
+        """The operand at the current k and column, in `panel`; `shift` replaces axis symbols."""
+        if self.panels is not None:
+            at = panel_offset(self.panels, panel, self.tiling, self.count)
+            return LoadValue(self.panels.buffer, dims.substitute(at, shift or {}))
+        assert isinstance(self.tiling.rhs, Load), "what is not a load is staged"
+        node = emitter.node(self.tiling.rhs, scope)
+        assert isinstance(node, LoadValue), "a load's value is one"
+        return replace(node, offset=dims.substitute(node.offset, shift or {}))
+
+
+def left_side(emitter: Emitter, inner: Inner, rows: Axis, tile: Shape) -> Left:
+    """Where the row side is read: in scratch, unless it is a load that is too large for that."""
+    assert emitter.target is not None, "tiles are shaped for a target"
+    k = contracted(inner.term, inner.left)
+    depth = emitter.size(math.prod((a.extent for a in k), start=1))
+    dtype = held(inner.term)
+    fits = depth is not None and depth * tile.height * dtype.itemsize <= emitter.target.l2 // 2
+    if plain(inner.left, k) and not fits:
+        return Left(inner.left, k, rows, None)
+    assert depth is not None, "what is staged has a constant size"
+    return Left(inner.left, k, rows, emitter.local(depth * tile.height, dtype))
+
+
+def stageable(emitter: Emitter, inner: Inner) -> bool:
+    """Whether the row side can be read in place or has a constant size."""
+    k = contracted(inner.term, inner.left)
+    depth = emitter.size(math.prod((a.extent for a in k), start=1))
+    return depth is not None or plain(inner.left, k)
+
+
+def contracted(term: Reduction, side: Term) -> tuple[Axis, ...]:
+    """The contracted axes, innermost the one that the side walks with the smallest stride."""
+    return tuple(ordered_axes([Reduction(term.op, term.axes, side, term.dtype)]))
+
+
+def inner_right(
+    emitter: Emitter, inner: Inner, outer: Sequence[Axis], rows: Axis, along: Axis, tile: Shape
+) -> Right:
+    """The stream side of a contraction per tile; appends the phase that stages it."""
+    tiling = Tiling(
+        (),
+        inner.term,
+        inner.left,
+        inner.right,
+        rows,
+        along,
+        _needed(inner.right, outer),
+        contracted(inner.term, inner.left),
+        tile.rows,
+        tile.cols,
+    )
+    return Right(tiling, stage_right(emitter, tiling))
+
+
+def carry_right(
+    emitter: Emitter, carry: Carry, outer: Sequence[Axis], rows: Axis, along: Axis, tile: Shape
+) -> Right:
+    """The values that a carry with columns contracts its weights with."""
+    assert emitter.target is not None, "tiles are shaped for a target"
+    assert carry.values is not None, "it has columns"
+    assert carry.weights is not None, "it has columns"
+    *others, last = carry.columns
+    height, cols = tile_shape(carry.term.dtype, emitter.target, extent(emitter, [last]))
+    tiling = Tiling(
+        (),
+        carry.term,
+        carry.weights,
+        carry.values,
+        rows,
+        last,
+        (*_needed(carry.values, outer), *others),
+        (along,),
+        balanced(height, min(extent(emitter, [rows]), tile.height)),
+        cols,
+    )
+    return Right(tiling, stage_right(emitter, tiling))
+
+
+def _needed(term: Term, axes: Sequence[Axis]) -> tuple[Axis, ...]:
+    return tuple(a for a in axes if a.name in free_names(term))
+
+
+def tile_dtype(term: Term) -> dt.DType:
+    """The dtype in which a tile of the term is held."""
+    return dt.accumulation_dtype(term.dtype)
