@@ -120,7 +120,7 @@ class Extraction:
         change what is reduced.
         """
         found: dict[Terms, None] = {}
-        for choice in self._choices():
+        for choice in self.choices():
             terms = self.terms(choice)
             if terms is not None:
                 found.setdefault(terms)
@@ -128,7 +128,8 @@ class Extraction:
                 break
         return list(found)
 
-    def _choices(self) -> Iterator[Choice]:
+    def choices(self) -> Iterator[Choice]:
+        """The nodes of these programs; a choice may have a cycle."""
         self._left = _VISITS
         cheapest = self._climb({c: b.node for c, b in self.best.items()}, self.weigher)
         yield cheapest
