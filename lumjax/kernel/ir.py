@@ -200,6 +200,7 @@ class Kernel:
     tiles are constants), and `extents` their values in the traced program, one by one. Shapes
     mention `sizes`. `workspace` buffers hold partial results between phases; the caller provides
     them. Buffers that are stored to come first in `outputs` order and never alias another.
+    `programs` names the loop programs that it consists of, for people.
     """
 
     name: str
@@ -210,6 +211,7 @@ class Kernel:
     sizes: tuple[str, ...]
     phases: tuple[Phase, ...]
     extents: tuple[Dim, ...] = ()
+    programs: tuple[str, ...] = ()
 
     @property
     def buffers(self) -> tuple[Buffer, ...]:
