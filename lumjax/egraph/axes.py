@@ -14,7 +14,7 @@ from lumjax.kernel.region import Region
 from lumjax.kernel.term import Axis
 from lumjax.trace.core import Var
 from lumjax.trace.dim import Dim, Expr, IndexOp, same, symbol
-from lumjax.trace.form import Contract, Form, Gather, Map, Move, Reduce
+from lumjax.trace.form import Contract, Form, Gather, Map, Move, Reduce, Scatter
 from lumjax.trace.view import IndexMap
 
 # What has dims: a variable, or the k-th equation's domain (output dims, then reduced dims).
@@ -84,8 +84,8 @@ class AxisNames:
 
     def _unify_plain(self, k: int, operands: Sequence[Var | None], form: Form, out: Var) -> None:
         match form:
-            case Map():
-                for v in operands:
+            case Map() | Scatter():
+                for v in operands[: 1 if isinstance(form, Scatter) else None]:
                     for d in range(out.aval.ndim if v else 0):
                         self._union((out, d), (v, d))  # type: ignore[arg-type]
             case Reduce(axes=axes):
@@ -110,6 +110,10 @@ class AxisNames:
                 self._follow(k, operands[1], rhs)
             case Gather(operand=operand, index_maps=index_maps):
                 self._follow(out, operands[0], operand)
+                for m in index_maps:
+                    self._follow(out, operands[1], m)
+            case Scatter(update=update, index_maps=index_maps):
+                self._follow(out, operands[2], update)
                 for m in index_maps:
                     self._follow(out, operands[1], m)
             case _:

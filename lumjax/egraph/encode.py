@@ -12,6 +12,8 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, assert_never
 
+import numpy as np
+
 from lumjax import dtype as dt
 from lumjax.egraph.axes import AxisNames, axis_symbol
 from lumjax.egraph.scalar import Operations, literal, zero
@@ -35,6 +37,7 @@ from lumjax.trace.dim import (
     Expr,
     IndexOp,
     bounds,
+    equal,
     less_equal,
     logical_and,
     maximum,
@@ -58,6 +61,7 @@ from lumjax.trace.form import (
     Opaque,
     Reduce,
     ReduceOp,
+    Scatter,
 )
 from lumjax.trace.view import IndexMap
 
@@ -239,7 +243,7 @@ class _Encoder:
         """Raise where loading `v` is better than recomputing it at these coordinates."""
         cone = self.cones[v]
         first = self.asked.setdefault(v, request.coords) if cone.reduces else request.coords
-        elsewhere = _differ(first, request.coords)
+        elsewhere = v not in self.region.inside and _differ(first, request.coords)
         if not elsewhere and not _differ(self._own_coords(v), request.coords):
             return
         mentioned = symbols(*request.coords)
@@ -283,6 +287,8 @@ class _Encoder:
                 return self._contract(k, eqn, form, request)
             case Gather():
                 return self._gather(eqn, form, request)
+            case Scatter():
+                return self._scatter(eqn, form, request)
             case Expand() | Opaque() | Barrier():
                 raise AssertionError(f"{eqn.prim.name} cannot be in a region")
         assert_never(form)
@@ -395,8 +401,60 @@ class _Encoder:
         fill = literal(0 if form.fill is None else form.fill, out.dtype)
         if not volume(eqn.inputs[0].aval.shape):
             return fill
-        value = yield _Pull(eqn.inputs[0], coords, logical_and(request.valid, inside))
+        position = self._searched(eqn.inputs[0], coords)
+        if position is not None:
+            value = yield from self._search(eqn.inputs[0], position, coords, request.valid)
+        else:
+            value = yield _Pull(eqn.inputs[0], coords, logical_and(request.valid, inside))
         return self._choose(inside, value, fill)
+
+    def _searched(self, atom: Atom, coords: Sequence[Dim]) -> int | None:
+        """The dim in which one element of each row is read, of a value whose rows are computed."""
+        if atom not in self.region.inside or dt.is_bool(atom.aval.dtype):
+            return None
+        assert isinstance(atom, Var)
+        bound = [k for k, c in enumerate(coords) if symbols(c) & self.bindings.keys()]
+        own = {a.name for a in self._own_axes(atom)}
+        used = symbols(*coords)
+        for name in sorted(used & self.bindings.keys()):
+            used |= free_names(self.bindings[name])
+        return bound[0] if len(bound) == 1 and used - self.bindings.keys() <= own else None
+
+    def _search(self, atom: Atom, k: int, coords: Sequence[Dim], valid: Dim) -> _Job:
+        """The element at coords[k] of each row as the sum of the row, masked by its place.
+
+        One pass over the row then serves this and the row's statistics.
+        """
+        assert isinstance(atom, Var)
+        (axis,) = self._binders([self.names.axis(atom, k)], symbols(*coords, valid))
+        place = axis_symbol(axis)
+        row = yield _Pull(atom, (*coords[:k], place, *coords[k + 1 :]), valid)
+        hit = equal(place, coords[k])
+        body = self.ops.select(Index(hit, dt.bool_, self._indices(hit)), row, zero(atom.aval.dtype))
+        return Reduction(ReduceOp.SUM, frozenset({axis}), body, atom.aval.dtype)
+
+    def _scatter(self, eqn: Eqn, form: Scatter, request: _Pull) -> _Job:
+        operand, indices, updates = eqn.inputs
+        kept = yield _Pull(operand, request.coords, request.valid)
+        if not volume(updates.aval.shape):
+            return kept
+        moved = symbols(*form.update.coords)
+        values: dict[str, Dim] = {}
+        hit: Dim = 1
+        for m, name, (low, high) in zip(form.index_maps, form.symbols, form.bounds, strict=True):
+            coords, _ = _through(m, request.coords, {})
+            found = self._bind((yield _Pull(indices, coords, request.valid)))
+            if not form.clip and name in moved:
+                hit = logical_and(hit, logical_and(less_equal(low, found), less_equal(found, high)))
+            values[name] = minimum(maximum(found, low), high) if form.clip else found
+        coords, valid = _through(form.update, request.coords, values)
+        hit = logical_and(hit, valid)
+        outside = request.valid if not moved & values.keys() else logical_and(request.valid, hit)
+        new = yield _Pull(updates, coords, outside)
+        nothing = isinstance(kept, Lit) and not np.frombuffer(kept.bits, np.uint8).any()
+        if form.op is not None and not (nothing and form.op.name == "add"):
+            new = Apply(self.ops.by_name.get(form.op.name, form.op), (kept, new), new.dtype)
+        return self._choose(hit, new, kept)
 
 
 def _through(

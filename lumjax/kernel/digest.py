@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import Any
@@ -16,7 +16,7 @@ from lumjax.trace.core import Eqn, Literal, Var
 from lumjax.trace.dim import Expr
 from lumjax.trace.form import Form, ScalarOp
 
-FORMAT = 1  # of the texts below
+FORMAT = 2  # of the texts below
 
 
 def digest(text: str) -> str:
@@ -80,7 +80,11 @@ def _plain_text(value: Any) -> str:
 
 
 def region_text(
-    inputs: Sequence[Var], outputs: Sequence[Var], eqns: Sequence[Eqn], forms: Sequence[Form]
+    inputs: Sequence[Var],
+    outputs: Sequence[Var],
+    eqns: Sequence[Eqn],
+    forms: Sequence[Form],
+    inside: Set[Var] = frozenset(),
 ) -> str:
     """The program with variables numbered in order of appearance."""
     number: dict[Var, int] = {}
@@ -97,4 +101,5 @@ def region_text(
             f"{','.join(results)}={eqn.prim.name} {stable_text(form)} {params} {','.join(operands)}"
         )
     lines.append("return " + ",".join(f"v{number[o]}" for o in outputs))
+    lines.append("inside " + ",".join(str(n) for n in sorted(number[v] for v in inside)))
     return "\n".join(lines)

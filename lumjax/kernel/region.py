@@ -2,9 +2,9 @@
 
 Equations get levels: an edge into a contraction's costly operand, into or out of an equation that
 runs alone (opaque, effectful, a barrier), goes up one level; every other edge joins equations of
-one level into one region. Edges never go down, so regions depend on each other acyclically. Views
-and cheap cones that several regions need are cloned into each. Repeated regions (layers, optimizer
-leaves) have equal keys.
+one level into one region. Edges never go down, so regions depend on each other acyclically. Views,
+cheap cones that several regions need, and values too large to store (`inside.py`) are cloned into
+each. Repeated regions (layers, optimizer leaves) have equal keys.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import TypeAlias
 
 from lumjax import dtype as dt
 from lumjax.kernel.digest import digest, has_text, region_text
+from lumjax.kernel.inside import Inside
 from lumjax.kernel.remat import Parts, recompute
 from lumjax.trace.core import Atom, Effect, Eqn, Jaxpr, Var
 from lumjax.trace.dim import Dim, bounds
@@ -30,6 +31,7 @@ from lumjax.trace.form import (
     Opaque,
     Reduce,
     ScalarOp,
+    Scatter,
 )
 
 LIMIT = 256  # equations per region: keeps e-graphs small and lets layers repeat
@@ -39,13 +41,17 @@ _CLONES = 24  # equations at most in a cone that is cloned rather than stored
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Region:
-    """Compilable equations. `outputs` are used outside; equal `key`s mean equal programs."""
+    """Compilable equations. `outputs` are used outside; equal `key`s mean equal programs.
+
+    Values in `inside` are too large to store: reading them twice means computing them twice.
+    """
 
     inputs: tuple[Var, ...]
     outputs: tuple[Var, ...]
     eqns: tuple[Eqn, ...]
     forms: tuple[Form, ...]
     key: str
+    inside: frozenset[Var] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -102,8 +108,9 @@ def classify(eqn: Eqn, native: NativeTest | None = None) -> Form:
         return Opaque(f"{eqn.prim.name} has no single-output form")
     if not has_text(eqn.params):
         return Opaque(f"{eqn.prim.name} has parameters without a stable text")
-    if isinstance(form, Map) and native is not None:
-        dtypes = tuple(a.aval.dtype for a in eqn.inputs)
+    if isinstance(form, (Map, Scatter)) and form.op is not None and native is not None:
+        operands = eqn.inputs if isinstance(form, Map) else eqn.inputs[::2]
+        dtypes = tuple(a.aval.dtype for a in operands)
         if not native(form.op, dtypes, eqn.outputs[0].aval.dtype):
             listing = ", ".join(map(dt.short_name, dtypes))
             return Opaque(f"no native code for {form.op.name}({listing})")
@@ -121,6 +128,9 @@ class _Cutter:
         for k, eqn in enumerate(self.eqns):
             for v in _variables(eqn.inputs):
                 self.users.setdefault(v, []).append(k)
+        self.kept = frozenset(a for a in jaxpr.outputs if isinstance(a, Var))
+        found = Inside(self.eqns, self.forms, self.alone, self.maker, self.users, _elements, volume)
+        self.inside = found.find(self.kept)
         self.heavy = self._heavy()
         self.cone = self._cones()
         self.level = self._levels()
@@ -160,7 +170,7 @@ class _Cutter:
         if self.alone[made] or self.alone[k]:
             return 1
         eqn = self.eqns[k]
-        if not isinstance(self.forms[k], Contract) or not self.heavy[made]:
+        if not isinstance(self.forms[k], Contract) or not self.heavy[made] or self.inside[made]:
             return 0
         others = sum(_elements(a) for a in (*eqn.inputs, *eqn.outputs) if a is not v)
         return int(_elements(v) <= 4 * others)
@@ -179,11 +189,10 @@ class _Cutter:
 
     def _sink(self) -> None:
         """Move equations up to their first user's level where that stores no more bytes."""
-        kept = {a for a in self.jaxpr.outputs if isinstance(a, Var)}
         for k in reversed(range(len(self.eqns))):
             eqn, form = self.eqns[k], self.forms[k]
             users = self.users.get(eqn.outputs[0], []) if len(eqn.outputs) == 1 else []
-            if not users or eqn.outputs[0] in kept or not isinstance(form, (Map, Move, Iota)):
+            if not users or eqn.outputs[0] in self.kept or not isinstance(form, (Map, Move, Iota)):
                 continue
             made = sum(_bytes(v) for v in _made(self, eqn))
             target = min(self.level[u] - self._steps_up(eqn.outputs[0], u) for u in users)
@@ -226,7 +235,7 @@ class _Cutter:
         for p, k in enumerate(group):
             (out,) = self.eqns[k].outputs
             ends = [position.get(u, len(group) - 1) for u in self.users.get(out, [])]
-            if ends and self.cone[k] is None:
+            if ends and not self._clonable(k):
                 alive[p + 1] += _bytes(out)
                 alive[min(max(ends) + 1, len(group))] -= _bytes(out)
         for p in range(1, len(alive)):
@@ -241,11 +250,13 @@ class _Cutter:
         parts += [[k] for k in range(len(self.eqns)) if self.alone[k]]
         where = {k: n for n, part in enumerate(parts) for k in part}
         members = [set(self._with_clones(part)) for part in parts]
-        outputs = frozenset(a for a in self.jaxpr.outputs if isinstance(a, Var))
-        recompute(Parts(self.eqns, self.forms, self.maker, outputs, members, self.alone, _bytes))
+        parts_of = Parts(
+            self.eqns, self.forms, self.maker, self.kept, members, self.alone, self.inside, _bytes
+        )
+        recompute(parts_of)
         cloned = [sorted(m) for m in members]
         needs: list[set[int]] = []
-        needed: set[Var] = {a for a in self.jaxpr.outputs if isinstance(a, Var)}
+        needed: set[Var] = set(self.kept)
         previous_effect: int | None = None
         for n, part in enumerate(cloned):
             own = set(part)
@@ -265,11 +276,13 @@ class _Cutter:
 
     def _all_cloned(self, part: list[int]) -> bool:
         """Whether the part's users clone every one of its equations, and none is an output."""
-        kept = {a for a in self.jaxpr.outputs if isinstance(a, Var)}
-        if any(self.cone[k] is None or self.eqns[k].outputs[0] in kept for k in part):
+        if any(not self._clonable(k) or self.eqns[k].outputs[0] in self.kept for k in part):
             return False
         own = set(part)
         return all(not self.alone[u] for k in part for u in self._outside_users(k, own))
+
+    def _clonable(self, k: int) -> bool:
+        return self.inside[k] or self.cone[k] is not None
 
     def _outside_users(self, k: int, own: set[int]) -> Iterator[int]:
         return (u for u in self.users.get(self.eqns[k].outputs[0], []) if u not in own)
@@ -283,7 +296,7 @@ class _Cutter:
         while stack:
             for v in _made(self, self.eqns[stack.pop()]):
                 made = self.maker[v]
-                if made not in found and self.cone[made] is not None:
+                if made not in found and self._clonable(made):
                     found.add(made)
                     stack.append(made)
         return sorted(found)
@@ -301,10 +314,16 @@ class _Cutter:
             if k not in own:
                 outputs = (fresh.setdefault(eqn.outputs[0], Var(eqn.outputs[0].aval)),)
             eqns.append(replace(eqn, inputs=inputs, outputs=outputs))
-        return make_region(eqns, [self.forms[k] for k in part], needed)
+        inside = frozenset(e.outputs[0] for k, e in zip(part, eqns, strict=True) if self.inside[k])
+        return make_region(eqns, [self.forms[k] for k in part], needed, inside)
 
 
-def make_region(eqns: Sequence[Eqn], forms: Sequence[Form], needed: set[Var]) -> Region:
+def make_region(
+    eqns: Sequence[Eqn],
+    forms: Sequence[Form],
+    needed: set[Var],
+    inside: frozenset[Var] = frozenset(),
+) -> Region:
     """A region of these equations; its outputs are their outputs that are in `needed`.
 
     Equations on which no output depends are dropped.
@@ -313,8 +332,9 @@ def make_region(eqns: Sequence[Eqn], forms: Sequence[Form], needed: set[Var]) ->
     made = {v for e in eqns for v in e.outputs}
     inputs = dict.fromkeys(v for e in eqns for v in _variables(e.inputs) if v not in made)
     outputs = [v for e in eqns for v in e.outputs if v in needed]
-    key = digest(region_text(tuple(inputs), outputs, eqns, forms))
-    return Region(tuple(inputs), tuple(outputs), tuple(eqns), tuple(forms), key)
+    inside &= made
+    key = digest(region_text(tuple(inputs), outputs, eqns, forms, inside))
+    return Region(tuple(inputs), tuple(outputs), tuple(eqns), tuple(forms), key, inside)
 
 
 def _live(

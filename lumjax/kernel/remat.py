@@ -20,7 +20,9 @@ _WORTH = 0.9  # recompute if it costs less than this part of what storing costs
 
 @dataclass(slots=True)
 class Parts:
-    """Equations by region: `members[n]` are region n's own and its clones; `alone` ones stay."""
+    """Equations by region: `members[n]` are region n's own and its clones; `alone` ones stay, and
+    values `inside` are never stored.
+    """
 
     eqns: Sequence[Eqn]
     forms: Sequence[Form]
@@ -28,6 +30,7 @@ class Parts:
     outputs: frozenset[Var]
     members: list[set[int]]
     alone: Sequence[bool]
+    inside: Sequence[bool]
     size: Callable[[Atom], int]  # bytes
 
 
@@ -118,6 +121,8 @@ class _Recompute:
         cost = len(users) * elements * cone.flops * _BYTES_PER_FLOP
         for leaf in cone.leaves:
             made = self.parts.maker.get(leaf)
+            if made is not None and self.parts.inside[made]:
+                return False
             if made is not None and not self._stored(leaf):
                 cost += size(leaf)
             readers = self.users.get(leaf, set())

@@ -29,7 +29,8 @@ from lumjax.ops.checks import (
     text,
 )
 from lumjax.ops.compare import eq
-from lumjax.ops.elementwise import neg, select
+from lumjax.ops.elementwise import add_p, neg, select
+from lumjax.ops.scatter_form import separate_updates
 from lumjax.ops.view import (
     batch_first,
     full,
@@ -356,8 +357,12 @@ def scatter_record(
     accepts: Callable[[dt.DType], bool],
     jvp: Callable[..., Jvp],
     transpose: Callable[..., _Tangents] | None = None,
+    combine: Primitive | None = None,
 ) -> Primitive:
-    """The record of a scatter; `write(rows, positions, updates)` changes `rows`, in order."""
+    """The record of a scatter; `write(rows, positions, updates)` changes `rows`, in order.
+
+    `combine` is the elementwise operation of an element and an update; None overwrites.
+    """
 
     def aval(
         x: ShapedArray, indices: ShapedArray, updates: ShapedArray, **p: Any
@@ -388,7 +393,8 @@ def scatter_record(
         return _scatter_batch(record, axis, args, dims, p)
 
     def form(x: ShapedArray, indices: ShapedArray, updates: ShapedArray, **p: Any) -> Form:
-        return Opaque(f"{name}: updates are applied in order")
+        found = separate_updates(x, indices, updates, combine, p)
+        return found or Opaque(f"{name}: updates are applied in order")
 
     record = Primitive(
         name,
@@ -547,4 +553,5 @@ scatter_add_p = scatter_record(
     _is_number,
     _joint_jvp(lambda: scatter_add_p),
     _scatter_add_transpose,
+    add_p,
 )

@@ -8,11 +8,11 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from lumjax import dtype as dt
-from lumjax.ops.arithmetic import div
+from lumjax.ops.arithmetic import div, max_p, min_p
 from lumjax.ops.checks import Jvp
 from lumjax.ops.compare import eq
 from lumjax.ops.cumulative import prefix_scan
-from lumjax.ops.elementwise import add, cast, constant, mul, select
+from lumjax.ops.elementwise import add, cast, constant, mul, mul_p, select
 from lumjax.ops.index import at_each, bind_scatter, read_back, scatter_add, scatter_record
 from lumjax.ops.reduce import is_ordered
 from lumjax.ops.sort import argsort, sort, take_along_axis
@@ -143,11 +143,19 @@ def _is_number(dtype: dt.DType) -> bool:
 
 
 scatter_mul_p = scatter_record(
-    "scatter_mul", at_each(np.multiply), _is_number, _mul_jvp, _mul_transpose
+    "scatter_mul", at_each(np.multiply), _is_number, _mul_jvp, _mul_transpose, mul_p
 )
 scatter_min_p = scatter_record(
-    "scatter_min", at_each(np.minimum), is_ordered, _extremum_jvp(lambda: scatter_min_p)
+    "scatter_min",
+    at_each(np.minimum),
+    is_ordered,
+    _extremum_jvp(lambda: scatter_min_p),
+    combine=min_p,
 )
 scatter_max_p = scatter_record(
-    "scatter_max", at_each(np.maximum), is_ordered, _extremum_jvp(lambda: scatter_max_p)
+    "scatter_max",
+    at_each(np.maximum),
+    is_ordered,
+    _extremum_jvp(lambda: scatter_max_p),
+    combine=max_p,
 )

@@ -144,6 +144,25 @@ class Gather:
 
 
 @record
+class Scatter:
+    """out[c] = op(operand[c], updates[update(c, g)]) where an update hits c, else operand[c].
+
+    g_j = indices[index_maps[j](c)] is read from operand 1, the updates are operand 2. `update` is a
+    map over the output's shape whose coords and `valid` mention the symbols in `symbols` (one per
+    index map); an update hits c where it is valid, so at most one does. Without `op` it overwrites.
+    `bounds[j]` is the inclusive (lo, hi) range of a legal g_j: with `clip` g_j is moved into it,
+    else no update hits where any g_j is outside.
+    """
+
+    update: IndexMap
+    index_maps: tuple[IndexMap, ...]
+    symbols: tuple[str, ...]
+    bounds: tuple[tuple[Dim, Dim], ...]
+    clip: bool
+    op: ScalarOp | None = None
+
+
+@record
 class Expand:
     """Compiled through the record's `expand`: its definition in other primitives."""
 
@@ -162,4 +181,4 @@ class Barrier:
     id: int
 
 
-Form = Map | Reduce | Iota | Move | Contract | Gather | Expand | Opaque | Barrier
+Form = Map | Reduce | Iota | Move | Contract | Gather | Scatter | Expand | Opaque | Barrier

@@ -19,6 +19,7 @@ from lumjax.trace.form import (
     Move,
     Reduce,
     ReduceOp,
+    Scatter,
 )
 
 _REDUCTIONS = {
@@ -89,6 +90,24 @@ def gather(form: Gather, arrays: list[np.ndarray], dtype: np.dtype) -> np.ndarra
     return out
 
 
+def scatter(form: Scatter, arrays: list[np.ndarray]) -> np.ndarray:
+    operand, indices, updates = arrays
+    shape = form.update.domain
+    grid: dict[str, Any] = {f"d{k}": a for k, a in enumerate(np.indices(shape, sparse=True))}
+    hit = np.ones(shape, bool)
+    for name, m, (lo, hi) in zip(form.symbols, form.index_maps, form.bounds, strict=True):
+        wanted = read(indices, *m.evaluate(indices.shape), 0).astype(np.int64)
+        hit &= form.clip | ((wanted >= lo) & (wanted <= hi))
+        grid[name] = np.clip(wanted, lo, hi)
+    hit &= np.broadcast_to(dm.evaluate(form.update.valid, grid), shape) != 0
+    index = np.broadcast_to(dm.evaluate(form.update.offset(updates.shape), grid), shape)
+    found = read(updates, index, hit, 0)
+    if form.op is not None:
+        with np.errstate(all="ignore"):
+            found = form.op.numpy(operand, found).astype(operand.dtype)
+    return np.where(hit, found, operand)
+
+
 def interpret(form: Form, arrays: list[np.ndarray], out: ShapedArray) -> np.ndarray | None:
     """The output that the form describes; None for forms without maps (Map, Expand, Opaque)."""
     match form:
@@ -98,6 +117,8 @@ def interpret(form: Form, arrays: list[np.ndarray], out: ShapedArray) -> np.ndar
             return contract(form, arrays, out.dtype)
         case Gather():
             return gather(form, arrays, out.dtype)
+        case Scatter():
+            return scatter(form, arrays)
         case Reduce(op=op, axes=axes):
             (x,) = arrays
             options = (

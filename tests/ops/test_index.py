@@ -15,7 +15,7 @@ from lumjax.trace.aval import ShapedArray
 from lumjax.trace.batch import MappedAxis
 from lumjax.trace.core import aval_of
 from lumjax.trace.dim import symbol
-from lumjax.trace.form import GatherMode, Opaque
+from lumjax.trace.form import GatherMode, Opaque, Scatter
 from lumjax.trace.stage import stage
 from tests.ops import laws
 
@@ -149,7 +149,38 @@ def test_random_scatters(name, seed):
     if name in ("scatter", "scatter_add"):
         nothing = [x * 0, indices, updates]
         laws.check_transpose(prim, nothing, params, (2,), rng)
-    assert isinstance(prim.form(*map(aval_of, args), **params), Opaque)
+    form = prim.form(*map(aval_of, args), **params)
+    assert isinstance(form, (Opaque, Scatter))
+    assert laws.check_form(prim, args, params) == isinstance(form, Scatter)
+
+
+_SEPARATE = [  # operand, indices, updates, numbers: at most one update for each element
+    ((4, 7), (4, 1, 1), (4, 1), ((), (1,), (1,), (0,), (0,))),
+    ((4, 7), (4, 1), (4,), ((), (1,), (1,), (0,), (0,))),
+    ((2, 3, 5), (3, 2, 1), (3, 2), ((), (2,), (2,), (0, 1), (1, 0))),
+    ((4, 7), (4, 1), (4, 3), ((1,), (), (1,), (0,), (0,))),
+    ((4, 7), (1, 2), (1, 2, 3), ((1, 2), (), (0, 1))),
+    ((4, 7), (2,), (7,), ((0,), (0,), (0, 1))),
+    ((4, 7), (1,), (3, 7), ((0, 1), (), (0,))),
+    ((4, 7), (4, 2, 1), (4, 2), ((), (1,), (1,), (0,), (0,))),  # two updates: not separate
+]
+
+
+@pytest.mark.parametrize("case", range(len(_SEPARATE)))
+@pytest.mark.parametrize("name", SCATTERS)
+@pytest.mark.parametrize("mode", MODES)
+def test_separate_updates_are_a_choice_for_each_element(case, name, mode):
+    shape, index_shape, update_shape, numbers = _SEPARATE[case]
+    prim, _ = SCATTERS[name]
+    rng = np.random.default_rng(case)
+    params = scatter_params(windows.ScatterDimensionNumbers(*numbers), mode)
+    for dtype in (np.int32, np.int8, np.uint64):
+        low = 0 if dtype is np.uint64 else -3
+        indices = rng.integers(low, 9, index_shape).astype(dtype)
+        args = [laws.draw(f32(*shape), rng), indices, laws.draw(f32(*update_shape), rng)]
+        separate = isinstance(prim.form(*map(aval_of, args), **params), Scatter)
+        assert separate == (case != len(_SEPARATE) - 1)
+        assert laws.check_form(prim, args, params) == separate
 
 
 @pytest.mark.parametrize("seed", range(8))

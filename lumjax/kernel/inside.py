@@ -1,0 +1,160 @@
+"""Values that never leave their regions: too large to store for what they are.
+
+A contraction may make an array far larger than its operands, whose rows are rescaled by statistics
+of their own and then contracted away: only a pass that holds it tile by tile keeps memory linear.
+Such an array, and everything elementwise around it (a family), is computed again in every region
+that reads it, from the operands and the row statistics, which are small and stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+
+from lumjax.trace.core import Atom, Eqn, Var
+from lumjax.trace.dim import Dim, Expr, IndexOp
+from lumjax.trace.form import Contract, Form, Gather, Map, Move, Reduce, Scatter
+from lumjax.trace.view import IndexMap
+
+_SHORT = 128  # a reduced extent up to which computing an element again is cheap
+_LONGER = 2  # how many times longer than that extent the rows must be; more where it is not short
+_MUCH_LONGER = 8
+_SMALLER = 4  # how many times smaller than what it becomes in a contraction a family may be
+_FAMILIES = 8  # a statistic of more families than this is one of the whole program
+
+
+@dataclass(slots=True)
+class _Family:
+    """Elementwise related values of one size, some of them made by contractions."""
+
+    reduced: int = 0  # the longest reduced extent of its contractions
+    rows: int = 0  # the longest row with a statistic that comes back to it
+    stays: bool = True
+    members: list[int] = field(default_factory=list[int])
+
+
+class Inside:
+    """Finds the equations whose values stay inside.
+
+    `maker[v]` is the equation that makes v, `users[v]` those that read it; equations in `alone` are
+    not compiled; `size` counts elements of a value, `volume` those of a shape.
+    """
+
+    def __init__(
+        self,
+        eqns: Sequence[Eqn],
+        forms: Sequence[Form],
+        alone: Sequence[bool],
+        maker: Mapping[Var, int],
+        users: Mapping[Var, Sequence[int]],
+        size: Callable[[Atom], int],
+        volume: Callable[[Sequence[Dim]], int],
+    ) -> None:
+        self.eqns, self.forms, self.alone = eqns, forms, alone
+        self.maker, self.users, self.size, self.volume = maker, users, size, volume
+        self.parent = list(range(len(eqns)))
+        self.families: dict[int, _Family] = {}
+
+    def find(self, outputs: Set[Var]) -> list[bool]:
+        """Whether each equation's value stays inside; `outputs` are wanted by the program."""
+        self._gather_families()
+        if self.families:
+            self._find_statistics()
+        for family in self.families.values():
+            longer = _LONGER if family.reduced <= _SHORT else _MUCH_LONGER
+            family.stays = family.rows >= longer * family.reduced and all(
+                self._may_stay(k, outputs) for k in family.members
+            )
+        return [
+            (f := self.families.get(self._root(k))) is not None and f.stays
+            for k in range(len(self.eqns))
+        ]
+
+    # ---- families
+
+    def _root(self, k: int) -> int:
+        parent = self.parent
+        while parent[k] != k:
+            parent[k] = parent[parent[k]]
+            k = parent[k]
+        return k
+
+    def _gather_families(self) -> None:
+        for k, eqn in enumerate(self.eqns):
+            if self.alone[k] or not isinstance(self.forms[k], (Map, Move, Scatter)):
+                continue
+            own = self.size(eqn.outputs[0])
+            for made in self._makers(eqn):
+                other = self.size(self.eqns[made].outputs[0])
+                if not self.alone[made] and own <= 2 * other and other <= 2 * own:
+                    self.parent[self._root(made)] = self._root(k)
+        for k, form in enumerate(self.forms):
+            if isinstance(form, Contract) and not self.alone[k]:
+                family = self.families.setdefault(self._root(k), _Family())
+                extents = form.lhs.domain[len(form.lhs.domain) - form.reduced :]
+                family.reduced = max(family.reduced, self.volume(extents))
+        for k in range(len(self.eqns)):
+            family = self.families.get(self._root(k))
+            if family is not None:
+                family.members.append(k)
+
+    def _makers(self, eqn: Eqn) -> list[int]:
+        return [self.maker[a] for a in eqn.inputs if isinstance(a, Var) and a in self.maker]
+
+    # ---- statistics
+
+    def _find_statistics(self) -> None:
+        """Follow reductions of families through small values back into the same family."""
+        origins: dict[int, dict[int, int]] = {}  # by equation: families and the rows' lengths
+        for k, eqn in enumerate(self.eqns):
+            if self.alone[k] or isinstance(self.forms[k], (Contract, Gather)):
+                continue
+            found: dict[int, int] = {}
+            for made in self._makers(eqn):
+                for f, rows in origins.get(made, {}).items():
+                    found[f] = max(rows, found.get(f, 0))
+            own = self._root(k)
+            family = self.families.get(own)
+            if family is not None:
+                family.rows = max(family.rows, found.get(own, 0))
+                continue
+            if isinstance(self.forms[k], Reduce):
+                self._start(k, found)
+            if found and len(found) <= _FAMILIES:
+                origins[k] = found
+
+    def _start(self, k: int, found: dict[int, int]) -> None:
+        (out,) = self.eqns[k].outputs
+        for made in self._makers(self.eqns[k]):
+            f = self._root(made)
+            if f in self.families and self.size(out) > 1:
+                rows = self.size(self.eqns[made].outputs[0]) // self.size(out)
+                found[f] = max(rows, found.get(f, 0))
+
+    # ---- who reads them
+
+    def _may_stay(self, k: int, outputs: Set[Var]) -> bool:
+        (v,) = self.eqns[k].outputs
+        if v in outputs:
+            return False
+        return all(self._reads_tiles(v, u) for u in self.users.get(v, ()))
+
+    def _reads_tiles(self, v: Var, user: int) -> bool:
+        """Whether the user takes the value piece by piece."""
+        if self.alone[user]:
+            return False
+        eqn, form = self.eqns[user], self.forms[user]
+        if not isinstance(form, Contract):
+            return True
+        others = sum(self.size(a) for a in (*eqn.inputs, *eqn.outputs) if a is not v)
+        maps = [m for a, m in zip(eqn.inputs, (form.lhs, form.rhs), strict=True) if a is v]
+        return _SMALLER * self.size(v) >= others and all(map(_is_plain, maps))
+
+
+def _is_plain(m: IndexMap) -> bool:
+    """Whether every coordinate is one of the domain's, or constant."""
+    return all(isinstance(c, int) or _is_symbol(c) for c in m.coords)
+
+
+def _is_symbol(coord: Expr) -> bool:
+    return coord.op is IndexOp.SYMBOL
