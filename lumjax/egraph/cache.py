@@ -17,11 +17,11 @@ from typing import Any
 
 from lumjax.config import config
 from lumjax.egraph.cost import machine
-from lumjax.egraph.plan import Budget, Plan
+from lumjax.egraph.plan import Budget, Plan, Report
 from lumjax.egraph.rules import compile_rule
 from lumjax.egraph.rules.registry import load_rules
 from lumjax.egraph.scalar import Operations
-from lumjax.egraph.text import plan_from, plan_text
+from lumjax.egraph.text import plan_from, plan_text, report_from, report_text
 from lumjax.errors import CacheWarning
 from lumjax.kernel.digest import digest
 from lumjax.kernel.region import Region
@@ -68,12 +68,26 @@ def load_plan(key: str, operations: Operations) -> Plan | None:
     return None
 
 
-def save_plan(key: str, plan: Plan, operations: Operations) -> None:
-    """Store a plan; a directory that cannot be written costs one warning, nothing else."""
+def load_report(key: str, truncated: bool = False) -> Report | None:
+    """How the plan stored under a key was found; None if nothing readable is there."""
+    name = _truncated(key) if truncated else key
+    try:
+        content = _content(_path(name).read_bytes(), name)
+        found = None if content is None else content.get("report")
+        return None if found is None else report_from(found)
+    except (OSError, ValueError, KeyError, TypeError, IndexError):
+        return None
+
+
+def save_plan(key: str, plan: Plan, operations: Operations, report: Report | None = None) -> None:
+    """Store a plan and how it was found; if that cannot be written, there is one warning."""
     if not config.cache:
         return
     name = _truncated(key) if plan.truncated else key
-    body = json.dumps({"key": name, "plan": plan_text(plan, operations)}, separators=(",", ":"))
+    content = {"key": name, "plan": plan_text(plan, operations)}
+    if report is not None:
+        content["report"] = report_text(report)
+    body = json.dumps(content, separators=(",", ":"))
     data = body.encode()
     header = f"{_HEADER} {PLANNER} {hashlib.sha256(data).hexdigest()}\n".encode()
     path = _path(name)
@@ -95,15 +109,19 @@ def _path(name: str) -> Path:
     return Path(config.cache_dir) / "plans" / name[:2] / f"{name}.json"
 
 
-def _parsed(data: bytes, name: str, operations: Operations) -> Plan | None:
+def _content(data: bytes, name: str) -> Any:
+    """The JSON value of a file, or None if it is not what was written."""
     head, _, body = data.partition(b"\n")
     expected = f"{_HEADER} {PLANNER} {hashlib.sha256(body).hexdigest()}".encode()
     if head != expected:
         return None
+    content: Any = json.loads(body)
+    return content if content["key"] == name else None
+
+
+def _parsed(data: bytes, name: str, operations: Operations) -> Plan | None:
     try:
-        content: Any = json.loads(body)
-        if content["key"] != name:
-            return None
-        return plan_from(content["plan"], operations)
+        content = _content(data, name)
+        return None if content is None else plan_from(content["plan"], operations)
     except (ValueError, KeyError, TypeError, IndexError):
         return None

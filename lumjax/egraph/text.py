@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any, assert_never
 
 from lumjax import dtype as dt
-from lumjax.egraph.plan import Plan
+from lumjax.egraph.plan import Measured, Plan, Report
 from lumjax.egraph.scalar import Operations
 from lumjax.kernel.term import (
     Apply,
@@ -36,6 +37,22 @@ def plan_text(plan: Plan, operations: Operations) -> dict[str, Any]:
 def plan_from(value: Any, operations: Operations) -> Plan:
     """The plan again; KeyError, TypeError, ValueError or IndexError if the value is not one."""
     return _Reader(operations).plan(value)
+
+
+def report_text(report: Report) -> dict[str, Any]:
+    """The report as a JSON value."""
+    return asdict(report)
+
+
+def report_from(value: Any) -> Report:
+    """The report again; KeyError, TypeError or ValueError if the value is not one."""
+    fields = {name: _frozen(entry) for name, entry in value.items()}
+    fields["measured"] = tuple(Measured(**entry) for entry in value["measured"])
+    return Report(**fields)
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value
 
 
 def _dim(d: Dim) -> Any:
