@@ -13,15 +13,15 @@ an order in which each buffer is written before it is read; no group reads a buf
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from lumjax.kernel.emit import Reject
 from lumjax.kernel.ir import Kernel
 from lumjax.kernel.term import Buffer, Group, Root
+from lumjax.record import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Plan:
     """A region's program: what is stored, and what one kernel computes together."""
 
@@ -35,7 +35,7 @@ class Plan:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Report:
     """How a plan was found, for `explain`."""
 
@@ -57,7 +57,7 @@ class Report:
     fallbacks: tuple[str, ...] = ()  # buffers computed by the scalar fallback
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Measured:
     """One profiled kernel: seconds of CPU time as predicted best and as chosen."""
 
@@ -73,7 +73,7 @@ class Measured:
 Lower: TypeAlias = Callable[[Group], Kernel | Reject]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Found:
     """A plan, its kernels (one per group, in order) and the report."""
 
@@ -85,7 +85,7 @@ class Found:
     chosen: tuple[Root, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Budget:
     """Bounds of a search. `seconds` alone depends on the machine: it marks the plan truncated.
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import assert_never
 
 from lumjax.kernel.ir import (
@@ -33,6 +32,7 @@ from lumjax.kernel.ir import (
     Value,
 )
 from lumjax.kernel.term import Buffer
+from lumjax.record import record
 from lumjax.trace import dim as dims
 from lumjax.trace.dim import Dim, Expr, IndexOp
 from lumjax.trace.expr import from_terms, leaves, terms_of
@@ -40,7 +40,7 @@ from lumjax.trace.expr import from_terms, leaves, terms_of
 INDEX_LIMIT = 1 << 62  # bytes: offsets are 64-bit
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Breach:
     """An access that is not proved: the offset (at the given sizes) and the buffer's elements."""
 
@@ -50,7 +50,7 @@ class Breach:
     kind: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Variable:
     """A loop variable or job index: a symbol with numeric bounds, its lower and upper ends."""
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeAlias
 
 from lumjax import dtype as dt
@@ -42,6 +42,7 @@ from lumjax.kernel.row import cone
 from lumjax.kernel.share import extent
 from lumjax.kernel.split import Part, combine_parts
 from lumjax.kernel.term import Axis, Buffer, Load, Reduction, Root, Term, free_names
+from lumjax.record import record
 from lumjax.target import Target
 from lumjax.trace import dim as dims
 from lumjax.trace.dim import Dim, Expr
@@ -56,7 +57,7 @@ WIDE = 256  # rows of the right side shorter than this are read in place
 TILED = (dt.float16, dt.bfloat16, dt.float32, dt.float64)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Tiling:
     """A contraction and the roles of its axes."""
 
@@ -157,7 +158,7 @@ def _strided(sides: tuple[Term, Term], left: Axis, right: Axis) -> bool:
 # ---- blocks and jobs
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Blocks:
     """How the result is cut: a unit is rows by column panels at one point of `outer`."""
 
@@ -211,7 +212,7 @@ def cut(emitter: Emitter, tiling: Tiling, work: int) -> Blocks:
 # ---- the right side
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Panels:
     """The right side in a workspace: [outer point][panel][k...][column]."""
 

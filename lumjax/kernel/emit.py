@@ -52,13 +52,14 @@ from lumjax.kernel.term import (
     free_names,
     loads,
 )
+from lumjax.record import record
 from lumjax.target import Target
 from lumjax.trace import dim as dims
 from lumjax.trace.dim import Dim
 from lumjax.trace.form import ReduceOp, ScalarOp, Trait
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Reject:
     """A group cannot be one kernel as it is; with `term` stored in a buffer of its own it might."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from lumjax import dtype as dt
 from lumjax.kernel.contract import (
@@ -24,6 +24,7 @@ from lumjax.kernel.rewrite import axis_symbol
 from lumjax.kernel.roles import Carry, Inner, Roles
 from lumjax.kernel.share import extent
 from lumjax.kernel.term import Axis, Buffer, Load, Reduction, Term, free_names
+from lumjax.record import record
 from lumjax.trace import dim as dims
 from lumjax.trace.dim import Dim
 
@@ -34,7 +35,7 @@ LONE_ROWS = 8  # rows side by side where nothing is contracted
 LONE_BYTES = 1 << 16
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Shape:
     """A job's tile: `block` rows (a size argument, at most `height`) by `panels` (likewise) panels
     of `cols` columns, at most `width` columns in all; `rows` are those of the register tile.
@@ -101,7 +102,7 @@ def _units(emitter: Emitter, roles: Roles, many: int, height: int) -> int:
 # ---- operands
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Left:
     """The row side of a contraction per tile, in scratch as [row][k...] or read in place."""
 
@@ -137,7 +138,7 @@ class Left:
         emitter.nest(order, scope, LoopKind.VECTOR, fill)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Right:
     """The stream side of a contraction, in panels of a workspace or read in place."""
 

@@ -10,8 +10,6 @@ no rescaling, as the traced program does.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from lumjax import dtype as dt
@@ -43,6 +41,7 @@ from lumjax.kernel.prepare import offset
 from lumjax.kernel.rewrite import axis_symbol
 from lumjax.kernel.roles import Carry, Roles, statistic
 from lumjax.kernel.term import Axis, Buffer, Reduction, Running, Scale
+from lumjax.record import record
 from lumjax.trace.dim import Dim
 from lumjax.trace.form import ReduceOp, ScalarOp
 
@@ -71,7 +70,7 @@ def narrowed(value: Value, dtype: dt.DType) -> Value:
     return value if value.dtype == dtype else ApplyValue(CAST, (value,), dtype)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Ruler:
     """A scale's running statistic and the factor of the last step, a number per row each."""
 

@@ -7,12 +7,12 @@ accumulators.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TypeAlias
 
 from lumjax import dtype as dt
 from lumjax.kernel.term import Buffer
+from lumjax.record import record
 from lumjax.trace.dim import Dim
 from lumjax.trace.form import ReduceOp, ScalarOp
 
@@ -28,7 +28,7 @@ class LoopKind(Enum):
 # ---- values: pure expressions; sharing is by identity of the Let that names them
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Const:
     """A constant; `bits` little-endian."""
 
@@ -36,7 +36,7 @@ class Const:
     bits: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Ref:
     """The value of a Let, or the current value of an accumulator."""
 
@@ -44,7 +44,7 @@ class Ref:
     dtype: dt.DType
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class IndexValue:
     """An index expression (over loop variables, integer Lets and size parameters) as a value of
     `dtype`.
@@ -54,7 +54,7 @@ class IndexValue:
     dtype: dt.DType
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LoadValue:
     """buffer[offset] where `mask` is nonzero, else `fill`; masked-off lanes touch no memory.
 
@@ -72,7 +72,7 @@ class LoadValue:
         return self.buffer.dtype
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ApplyValue:
     """A scalar operation; `dtype` is the result's."""
 
@@ -86,7 +86,7 @@ Value: TypeAlias = Const | Ref | IndexValue | LoadValue | ApplyValue
 # ---- statements
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Let:
     """Name a value. An integer Let may be mentioned by index expressions as the symbol `name`."""
 
@@ -94,7 +94,7 @@ class Let:
     value: Value
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Accumulator:
     """Declare an accumulator holding `init`; `op` is the monoid its Accumulates use."""
 
@@ -104,7 +104,7 @@ class Accumulator:
     init: Value
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Accumulate:
     """accumulator = op(accumulator, value)."""
 
@@ -112,7 +112,7 @@ class Accumulate:
     value: Value
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StoreStmt:
     """buffer[offset] = value where `mask` is nonzero."""
 
@@ -122,7 +122,7 @@ class StoreStmt:
     mask: Dim = 1
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Loop:
     """for var in range(begin, end, step): body. The last trip may be partial only if step is 1."""
 
@@ -134,7 +134,7 @@ class Loop:
     body: tuple[Stmt, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Tile:
     """A register-tiled contraction over rows m0 <= m < min(m0+rows, m_end) and columns n0 <= n <
     min(n0+cols, n_end).
@@ -161,7 +161,7 @@ class Tile:
     body: tuple[Stmt, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class If:
     """Run `body` where `condition` (an index expression) is nonzero."""
 
@@ -172,7 +172,7 @@ class If:
 Stmt: TypeAlias = Let | Accumulator | Accumulate | StoreStmt | Loop | Tile | If
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Scratch:
     """A job-local dense buffer in L1/L2, addressed like any buffer; `elements` is constant."""
 
@@ -180,7 +180,7 @@ class Scratch:
     elements: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Phase:
     """One parallel_for: `body` runs once for each value of `job` in range(jobs), in any order, on
     any thread.
@@ -191,7 +191,7 @@ class Phase:
     body: tuple[Stmt, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Kernel:
     """Phases run one after the other. ABI: a table of i64: buffer addresses in order of `buffers`,
     then `sizes`.

@@ -11,7 +11,6 @@ offsets, and `collapse` merges axes that every access walks contiguously.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from itertools import pairwise, permutations
 
 import numpy as np
@@ -32,11 +31,12 @@ from lumjax.kernel.term import (
     Term,
     subterms,
 )
+from lumjax.record import record
 from lumjax.trace import dim as dims
 from lumjax.trace.dim import Dim, Expr, IndexOp
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Prepared:
     """A group in lowering's form.
 

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeAlias
 
 from lumjax import dtype as dt
 from lumjax.kernel.digest import digest, has_text, region_text
 from lumjax.kernel.inside import Inside
 from lumjax.kernel.remat import Parts, recompute
+from lumjax.record import record
 from lumjax.trace.core import Atom, Effect, Eqn, Jaxpr, Var
 from lumjax.trace.dim import Dim, bounds
 from lumjax.trace.form import (
@@ -39,7 +40,7 @@ _SHARED = 1024  # equations that read one array of at least this many elements b
 _CLONES = 24  # equations at most in a cone that is cloned rather than stored
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Region:
     """Compilable equations. `outputs` are used outside; equal `key`s mean equal programs.
 
@@ -54,7 +55,7 @@ class Region:
     inside: frozenset[Var] = frozenset()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Alone:
     """An equation that runs by itself: through its `eval`; a barrier renames its operands."""
 

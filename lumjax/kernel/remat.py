@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from lumjax.record import record
 from lumjax.trace.core import Atom, Eqn, Var
 from lumjax.trace.form import Contract, Form, Iota, Map, Move
 
@@ -34,7 +35,7 @@ class Parts:
     size: Callable[[Atom], int]  # bytes
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Cone:
     """Equations to clone, what they start from, and flops per element of the result."""
 

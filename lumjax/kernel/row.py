@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from lumjax import dtype as dt
@@ -31,6 +30,7 @@ from lumjax.kernel.prepare import offset
 from lumjax.kernel.rewrite import axis_symbol
 from lumjax.kernel.share import WORK_PER_JOB, extent, over_pieces, over_rows, reduction_work, work
 from lumjax.kernel.term import Apply, Axis, Buffer, Reduction, Root, Term, free_names, subterms
+from lumjax.record import record
 
 LONGEST_ROW = 2 * WORK_PER_JOB
 KEEP_WORK = 16  # a subterm at least this expensive is kept rather than recomputed
@@ -130,7 +130,7 @@ def vector_axis(
     return best if unit_strides(terms, best) > inside else None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Pass:
     """One loop nest over a row: reductions over its axes, or statements at each of its points."""
 

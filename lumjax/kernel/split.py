@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from lumjax.kernel.emit import (
@@ -37,6 +36,7 @@ from lumjax.kernel.rewrite import axis_symbol
 from lumjax.kernel.row import Row, cone, nested, stores
 from lumjax.kernel.share import WORK_PER_JOB, extent, one_job, over_pieces, reduction_work, work
 from lumjax.kernel.term import Axis, Buffer, Reduction, Root, free_names
+from lumjax.record import record
 from lumjax.trace import dim as dims
 from lumjax.trace.dim import Dim
 
@@ -45,7 +45,7 @@ ENOUGH_JOBS = 8
 COLUMNS = 16  # more columns than this are accumulated in memory, row by row
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Split:
     """How a part is split: over which axes; which reductions cross them, which stay in a row."""
 
@@ -55,7 +55,7 @@ class Split:
     order: tuple[Axis, ...]  # every kept axis of `across`, in the order of the roots
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Part:
     """The partial results of one reduction: one workspace row over its kept axes for each job."""
 

@@ -11,16 +11,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeAlias, TypeVar
 from weakref import WeakValueDictionary
 
 from lumjax import dtype as dt
+from lumjax.record import record
 from lumjax.trace.dim import Dim, Expr
 from lumjax.trace.form import ReduceOp, ScalarOp
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Axis:
     """A named axis; index expressions mention it as the symbol `name`, 0 <= name < extent."""
 
@@ -28,7 +29,7 @@ class Axis:
     extent: Dim
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Buffer:
     """A dense row-major array in memory, named uniquely within a region."""
 
@@ -59,7 +60,7 @@ def _free_field() -> Any:
     return field(init=False, repr=False)
 
 
-@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+@record(eq=False, weakref_slot=True)
 class Lit(metaclass=_Interning):
     """A constant. `bits` is the little-endian byte string, so that 0.0 and -0.0 (and NaNs) stay
     apart.
@@ -70,7 +71,7 @@ class Lit(metaclass=_Interning):
     _free: frozenset[str] = _free_field()
 
 
-@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+@record(eq=False, weakref_slot=True)
 class Load(metaclass=_Interning):
     """buffer[coords] where `valid` is nonzero, else `fill` (which may be None only if valid is
     always 1).
@@ -92,7 +93,7 @@ class Load(metaclass=_Interning):
         return self.buffer.dtype
 
 
-@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+@record(eq=False, weakref_slot=True)
 class Index(metaclass=_Interning):
     """An index expression as a value (iota, masks): `expr` over axis symbols and `indices`, cast to
     `dtype`.
@@ -104,7 +105,7 @@ class Index(metaclass=_Interning):
     _free: frozenset[str] = _free_field()
 
 
-@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+@record(eq=False, weakref_slot=True)
 class Apply(metaclass=_Interning):
     """op(args): a scalar operation; `dtype` is the result's."""
 
@@ -114,7 +115,7 @@ class Apply(metaclass=_Interning):
     _free: frozenset[str] = _free_field()
 
 
-@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+@record(eq=False, weakref_slot=True)
 class Reduction(metaclass=_Interning):
     """op over all values of `axes` of the body. `dtype` is the result's; sums below float32
     accumulate in float32.
@@ -130,7 +131,7 @@ class Reduction(metaclass=_Interning):
     _free: frozenset[str] = _free_field()
 
 
-@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+@record(eq=False, weakref_slot=True)
 class Running(metaclass=_Interning):
     """The value of `of`, or what a loop over `axes` knows of it so far.
 
@@ -149,7 +150,7 @@ class Running(metaclass=_Interning):
         return self.of.dtype
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Scale:
     """How partial sums follow a running statistic: b(s') = b(s) * exp2(factor * (s' - s)).
 
@@ -165,7 +166,7 @@ class Scale:
 Term: TypeAlias = Load | Lit | Index | Apply | Reduction | Running
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Root:
     """A term to be stored densely: buffer[axes in order] = term."""
 
@@ -174,7 +175,7 @@ class Root:
     term: Term
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Group:
     """What one kernel computes. Loads of other buffers are its inputs; no root reads another root's
     buffer.

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache, partial
 from typing import Any, TypeAlias
@@ -39,6 +38,7 @@ from lumjax.kernel.guard import Canaries
 from lumjax.kernel.ir import Kernel
 from lumjax.kernel.prepare import Prepared, parametrise
 from lumjax.kernel.term import Buffer, Group, Reduction, Root, free_names, subterms
+from lumjax.record import record
 from lumjax.trace import dim as dims
 from lumjax.trace.dim import Dim
 
@@ -64,7 +64,7 @@ class Values(Enum):
     )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Verdict:
     """Whether a kernel is accepted; if not, where it went wrong, what it gave, what it should."""
 

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
 from lumjax.egraph.rules.witness import Witness
+from lumjax.record import record
 
 
 class Kind(Enum):
@@ -29,7 +29,7 @@ class Kind(Enum):
     DOMAIN = "domain"  # equal where something is nonzero, positive or finite: only under fast_math
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Rule:
     """Where `left` and the guard hold, `right` is equal to it, or `concludes` holds of it.
 

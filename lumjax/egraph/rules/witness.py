@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -13,6 +12,7 @@ from lumjax.egraph.axes import axis_symbol
 from lumjax.egraph.scalar import OPS, literal
 from lumjax.kernel.evaluate import evaluate_term
 from lumjax.kernel.term import Apply, Axis, Buffer, Load, Reduction, Term, loads
+from lumjax.record import record
 from lumjax.trace.form import ReduceOp
 
 Array: TypeAlias = np.ndarray[Any, Any]
@@ -21,7 +21,7 @@ I, J, K = Axis("i", 5), Axis("j", 7), Axis("k", 3)  # noqa: E741
 _AXES = {a.name: a for a in (I, J, K)}
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Witness:
     """Both sides agree on inputs in [low, high] within `tolerance` (relative; None: bit for bit).
 
