@@ -73,6 +73,7 @@ class Layout:
         self.holders: dict[Term, Root] = {}
         self.made = 0
         self.room = 0  # bytes of temporaries that are no excess
+        self.limit = 0  # bytes of temporaries that there is memory for; 0: any
         self.checks: dict[Names, Any] = {}
         self._loads: dict[str, Load] = {}
         self._clusters: dict[Names, dict[Term, None]] = {}
@@ -81,7 +82,8 @@ class Layout:
 
     def _like(self) -> Layout:
         other = Layout((), self.order, self.fold, self.memo)
-        other.axes, other.made, other.room = dict(self.axes), self.made, self.room
+        other.axes, other.made = dict(self.axes), self.made
+        other.room, other.limit = self.room, self.limit
         return other
 
     def copy(self) -> Layout:
@@ -231,7 +233,14 @@ def rebuilt(term: Term, done: Mapping[Term, Term]) -> Term:
         case Reduction(body=body):
             scale = term.scale
             if scale is not None:
-                scale = Scale(done[scale.statistic], done[scale.factor])
+                known = _known(done[scale.statistic], term.axes)
+                scale = None if known else Scale(done[scale.statistic], done[scale.factor])
             return Reduction(term.op, term.axes, done[body], term.dtype, scale)
         case Running(of=of):
-            return Running(done[of], term.axes)
+            known = _known(done[of], term.axes)
+            return done[of] if known else Running(done[of], term.axes)
+
+
+def _known(statistic: Term, axes: frozenset[Axis]) -> bool:
+    """Whether a statistic is final before the loop over these axes begins."""
+    return not any(isinstance(t, Reduction) and t.axes == axes for t in subterms(statistic))

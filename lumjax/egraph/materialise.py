@@ -34,6 +34,8 @@ _RESIDENT = 512  # points of a column that stay in cache between its reduction a
 _SMALL = 64  # reading one buffer of fewer elements is no reason to share a kernel
 _GAIN = 0.99  # a change must be predicted this much cheaper
 
+_OVER = 1.0  # seconds for a byte that there is no memory for: nothing else matters then
+
 Forbidden: TypeAlias = "Sequence[frozenset[str]]"
 
 
@@ -94,10 +96,12 @@ class Groups:
 
     def _alike(self, a: Members, b: Members) -> bool:
         """A quick test that pairs which fit pass: rows that every root keeps or reduces over."""
-        x, y = check(self.layout, a).summary, check(self.layout, b).summary
+        first, second = check(self.layout, a), check(self.layout, b)
+        if first.folded or second.folded:
+            both = first.folded and second.folded and first.walks == second.walks
+            return bool(both) or not (first.found and second.found)
+        x, y = first.summary, second.summary
         rows, roots = x.rows | y.rows, x.roots | y.roots
-        if self.layout.fold and x.contracts and y.contracts:
-            return bool(frozenset.intersection(*roots))
         if len(rows) < 2:
             return all(r <= k for r in rows for k in roots)
         return any(
@@ -223,8 +227,9 @@ def _space(layout: Layout, members: Sequence[Members], machine: Machine) -> floa
     size = sum(bytes_of(r.buffer) for r in layout.roots if not _kept(r.buffer))
     if not size:
         return 0.0
-    excess = peak(layout, members) - layout.room
-    return machine.space * size + machine.excess * max(0, excess)
+    most = peak(layout, members)
+    price = machine.space * size + machine.excess * max(0, most - layout.room)
+    return price + _OVER * max(0, most - layout.limit) if layout.limit else price
 
 
 def _kept(buffer: Buffer) -> bool:
@@ -281,13 +286,14 @@ def forced(
     order: Mapping[Term, tuple[Axis, ...]],
     machine: Machine,
     memo: Memo | None = None,
+    memory: int = 0,
 ) -> Planned:
     """The cheaper of the two groupings that store only what must be: with and without folds."""
     plans: list[Planned] = []
     memo = {} if memo is None else memo
     for fold in (False, True):
         layout = Layout(roots, order, fold, memo)
-        layout.room = room(roots)
+        layout.room, layout.limit = room(roots), memory
         store_forced(layout)
         plans.append(arrange(layout, machine))
         if len(layout.roots) == len(roots):
@@ -300,19 +306,18 @@ def materialise(
     order: Mapping[Term, tuple[Axis, ...]],
     machine: Machine,
     meter: Meter,
-    memo: Memo | None = None,
 ) -> Planned:
     """The cheapest grouping: forced stores, then terms that pay for their store."""
-    return improved(forced(roots, order, machine, memo), machine, meter)
+    return improved(forced(roots, order, machine), machine, meter)
 
 
 def improved(best: Planned, machine: Machine, meter: Meter) -> Planned:
     """The grouping with more terms stored, as long as each pays."""
-    for term in _shared(best, machine):
-        if not meter.spend():
-            break
+    for term in (*_tiles(best), *_shared(best, machine)):
         if term in best.layout.holders:
             continue
+        if not meter.spend():
+            break
         trial = best.layout.copy()
         trial.store(term)
         store_forced(trial)
@@ -320,6 +325,17 @@ def improved(best: Planned, machine: Machine, meter: Meter) -> Planned:
         if planned.price < _GAIN * best.price:
             best = planned
     return best
+
+
+def _tiles(planned: Planned) -> list[Term]:
+    """What folds keep in tiles and other programs would store, in order of the groups."""
+    found: dict[Term, None] = {}
+    for members in planned.groups:
+        known = check(planned.layout, members)
+        term = known.problem(False) if known.folded else None
+        if term is not None:
+            found[term] = None
+    return list(found)
 
 
 def _shared(planned: Planned, machine: Machine) -> list[Term]:
@@ -336,7 +352,9 @@ def _shared(planned: Planned, machine: Machine) -> list[Term]:
             continue
         gain = (n - 1) * work(planned.layout.cluster_of(t), axes, machine)
         points = extent_of(free_names(t), axes)
-        price = memory_time(2 * points * t.dtype.itemsize, machine)
+        size = int(points) * t.dtype.itemsize
+        price = memory_time(2 * size, machine) + machine.space * size
+        price += machine.excess * max(0, size - planned.layout.room)
         if gain > price:
             worth.append((gain - price, -k, t))
     return [t for _, _, t in sorted(worth, reverse=True, key=lambda w: w[:2])[:_CANDIDATES]]

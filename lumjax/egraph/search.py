@@ -6,29 +6,30 @@ The traced program is always a candidate; another one is taken only if it is pre
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
 from lumjax.config import config
 from lumjax.egraph.cache import load_plan, plan_key, save_plan
+from lumjax.egraph.choose import Chooser
 from lumjax.egraph.cost import Machine, machine
 from lumjax.egraph.encode import Encoded, encode
 from lumjax.egraph.extract import Extraction
-from lumjax.egraph.materialise import Meter, Planned, materialise
-from lumjax.egraph.plan import Budget, Found, Lower, Report
-from lumjax.egraph.realise import kernels_of, plan_of, realise
+from lumjax.egraph.materialise import Meter, Planned
+from lumjax.egraph.plan import Budget, Found, Lower, Plan, Report
+from lumjax.egraph.realise import Realised, kernels_of, plan_of, realise
 from lumjax.egraph.relevance import may_rewrite
 from lumjax.egraph.rules.registry import load_rules
 from lumjax.egraph.scalar import Operations
 from lumjax.egraph.terms import Saturation, warm_graph
 from lumjax.kernel.lower import lower as lower_group
 from lumjax.kernel.region import Region
-from lumjax.kernel.term import Axis, Reduction, Root, Term, free_names, subterms
+from lumjax.kernel.term import Axis, Reduction, Root, subterms
 from lumjax.target import Target
 
 ITERATIONS = 8  # of every ruleset
-_GAIN = 0.99  # another program must be predicted this much faster than the traced one
+_RIVALS = 2  # plans that profiling compares with the best one
 
 
 def search(
@@ -44,7 +45,9 @@ def search(
     if found is None:
         operations = Operations(region)
         found = _Search(region, target, budget, operations).run(make)
-        save_plan(plan_key(region, target, budget, config.fast_math), found.plan, operations)
+        save_plan(
+            plan_key(region, target, budget, config.fast_math), found.plan, operations, found.report
+        )
     return found
 
 
@@ -97,12 +100,14 @@ class _Search:
         with self._timed("encode"):
             encoded = encode(self.region, self.operations)
         with self._timed("saturate"):
-            other, saturation = self._alternative(encoded)
+            extraction, saturation = self._saturated(encoded)
         with self._timed("plan"):
-            traced = materialise(encoded.roots, encoded.layout, self.machine, self.meter)
-            best = self._better(traced, encoded, other)
+            chooser = Chooser(encoded, self.machine, self.budget, self.meter)
+            traced = chooser.traced()
+            candidates = chooser.best(traced, extraction)
         with self._timed("lower"):
-            done = realise(best, lower, self.machine)
+            done = self._realised(candidates, lower)
+            rivals = self._rivals(candidates, done, encoded, lower)
         truncated = saturation.truncated or self.meter.truncated
         plan = plan_of(done, encoded.inputs, encoded.outputs, truncated)
         fired = sorted(saturation.fired.items(), key=lambda f: (-f[1], f[0]))
@@ -113,17 +118,43 @@ class _Search:
             terms=saturation.nodes,
             saturated=saturation.saturated,
             sizes=tuple(saturation.sizes),
-            evaluations=1 + (other is not None) + self.meter.spent,
+            rule_seconds=tuple(saturation.seconds.items()),
+            evaluations=1 + self.meter.spent,
             traced_cost=traced.cost,
             cost=done.planned.cost,
             seconds=tuple(self.seconds),
             rejects=tuple(done.rejects),
             fallbacks=tuple(done.fallbacks),
         )
-        return Found(plan, done.kernels, report)
+        terms = {r.buffer: r.term for r in done.planned.layout.roots}
+        chosen = tuple(replace(r, term=terms.get(r.buffer, r.term)) for r in encoded.roots)
+        return Found(plan, done.kernels, report, rivals, tuple(encoded.roots), chosen)
 
-    def _alternative(self, encoded: Encoded) -> tuple[tuple[Term, ...] | None, Saturation]:
-        """The cheapest equal terms of the roots by the e-graph, or None if there are no others."""
+    def _realised(self, candidates: Sequence[Planned], lower: Lower) -> Realised:
+        """The best plan with its kernels. Where some are refused, the next may be better."""
+        best: Realised | None = None
+        for planned in candidates:
+            if best is None or planned.price < best.planned.price:
+                done = realise(planned, lower, self.machine)
+                if best is None or done.planned.price < best.planned.price:
+                    best = done
+        assert best is not None, "the traced program is a candidate"
+        return best
+
+    def _rivals(
+        self, candidates: Sequence[Planned], done: Realised, encoded: Encoded, lower: Lower
+    ) -> tuple[Plan, ...]:
+        """Other plans to be measured: those that kernels can be made for as planned."""
+        if not self.budget.profile:
+            return ()
+        others = (realise(p, lower, self.machine) for p in candidates)
+        distinct = {o.groups: o for o in others if not o.rejects and o.groups != done.groups}
+        return tuple(plan_of(o, encoded.inputs, encoded.outputs, False) for o in distinct.values())[
+            :_RIVALS
+        ]
+
+    def _saturated(self, encoded: Encoded) -> tuple[Extraction | None, Saturation]:
+        """The equal terms of the roots by the e-graph, or None if there are no others."""
         terms = [r.term for r in encoded.roots]
         rules = load_rules(config.fast_math)
         if not self.budget.evaluations or not may_rewrite(rules, terms):
@@ -134,17 +165,7 @@ class _Search:
             done = session.saturate(ITERATIONS, self.budget.terms, self.meter.deadline)
             classes = session.read()
         axes = {a.name: a for r in encoded.roots for a in _all_axes(r)}
-        found = Extraction(classes, axes, self.operations, self.machine).terms()
-        return (None if found is None or list(found) == terms else found), done
-
-    def _better(self, traced: Planned, encoded: Encoded, other: tuple[Term, ...] | None) -> Planned:
-        if other is None:
-            return traced
-        roots = [replace(r, term=t) for r, t in zip(encoded.roots, other, strict=True)]
-        if any(not _closed(r) for r in roots):
-            return traced
-        planned = materialise(roots, encoded.layout, self.machine, self.meter)
-        return planned if planned.cost < _GAIN * traced.cost else traced
+        return Extraction(classes, axes, self.operations, self.machine), done
 
 
 def _all_axes(root: Root) -> Iterator[Axis]:
@@ -152,9 +173,3 @@ def _all_axes(root: Root) -> Iterator[Axis]:
     for t in subterms(root.term):
         if isinstance(t, Reduction):
             yield from sorted(t.axes, key=lambda a: a.name)
-
-
-def _closed(root: Root) -> bool:
-    """Whether the term mentions no axis but the root's own."""
-    bound = {a.name for a in _all_axes(root)}
-    return not (free_names(root.term) & bound) - {a.name for a in root.axes}

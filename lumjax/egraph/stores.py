@@ -17,6 +17,7 @@ from lumjax.kernel.emit import Reject
 from lumjax.kernel.roles import Roles, fold_roles
 from lumjax.kernel.term import (
     Apply,
+    Axis,
     Reduction,
     Root,
     Term,
@@ -39,11 +40,10 @@ def _reductions(terms: Iterable[Term]) -> list[Reduction]:
 
 @record
 class Summary:
-    """The axis sets of a group's roots and of its reductions' results; whether it contracts."""
+    """The axis sets of a group's roots and of its reductions' results."""
 
     roots: frozenset[frozenset[str]]
     rows: frozenset[frozenset[str]]
-    contracts: bool
 
 
 class Check:
@@ -104,7 +104,10 @@ class Check:
         for t in self.terms:
             done[t] = rebuilt(t, done)
         roots = [Root(r.buffer, r.axes, done[r.term]) for r in self.roots]
-        return roots, {done[t]: t for t in self.terms}
+        origin: dict[Term, Term] = {}
+        for t in self.terms:
+            origin.setdefault(done[t], t)
+        return roots, origin
 
     def seconds(self, fold: bool, machine: Machine) -> float:
         """Predicted seconds of the group as one kernel."""
@@ -117,9 +120,16 @@ class Check:
     @cached_property
     def summary(self) -> Summary:
         """What tells quickly that groups cannot be one kernel."""
-        results = frozenset(map(self.free, self.found))
-        folds = any(factors(t) is not None for t in self.found)
-        return Summary(frozenset(map(over, self.roots)), results, folds)
+        return Summary(frozenset(map(over, self.roots)), frozenset(map(self.free, self.found)))
+
+    @property
+    def walks(self) -> tuple[frozenset[Axis], frozenset[Axis]] | None:
+        """The axes that a loop over tiles goes along, and those of its jobs."""
+        if self.folded is None:
+            return None
+        roles = self.folded[2]
+        rows = () if roles.rows is None else (roles.rows,)
+        return roles.stream, frozenset((*roles.grid, *rows))
 
     def _contraction(self, contractions: Sequence[Reduction]) -> Term | None:
         for t in contractions:
