@@ -16,6 +16,7 @@ from lumjax.egraph.choose import Chooser
 from lumjax.egraph.cost import Machine, machine
 from lumjax.egraph.encode import Encoded, encode
 from lumjax.egraph.extract import Extraction
+from lumjax.egraph.inline import inlined
 from lumjax.egraph.materialise import Meter, Planned
 from lumjax.egraph.plan import Budget, Found, Lower, Plan, Report
 from lumjax.egraph.realise import Realised, kernels_of, plan_of, realise
@@ -98,7 +99,7 @@ class _Search:
 
     def run(self, lower: Lower) -> Found:
         with self._timed("encode"):
-            encoded = encode(self.region, self.operations)
+            encoded = inlined(encode(self.region, self.operations))
         with self._timed("saturate"):
             extraction, saturation = self._saturated(encoded)
         with self._timed("plan"):
