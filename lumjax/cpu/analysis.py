@@ -31,7 +31,7 @@ from lumjax.trace.form import Trait
 
 LIGHT = frozenset({
     "add", "sub", "mul", "neg", "abs", "max", "min", "fma", "square", "and", "or", "xor", "not",
-    "eq", "ne", "lt", "le", "gt", "ge", "select", "cast",
+    "eq", "ne", "lt", "le", "gt", "ge", "select", "cast", "hold",
 })  # fmt: skip
 
 

@@ -269,6 +269,11 @@ def _clamp(f: Function, args: Sequence[Lanes], result: dt.DType) -> Lanes:
     return RULES["min"](f, [RULES["max"](f, [low, x], result), high], result)
 
 
+def _hold(f: Function, args: Sequence[Lanes], result: dt.DType) -> Lanes:
+    """The same value under another dtype that is held in the same registers: nothing is rounded."""
+    return Lanes(result, args[0].regs)
+
+
 # ---- complex numbers
 
 
@@ -419,6 +424,7 @@ RULES: dict[str, Rule] = {
     "clz": _pick("clz", None, integer.leading_zeros),
     "select": _select,
     "cast": _cast,
+    "hold": _hold,
     "bitcast": _bitcast,
     "complex": _make_complex,
     "real": _pick("real", _same, None, None, _real_part),

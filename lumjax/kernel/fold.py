@@ -24,6 +24,7 @@ from lumjax.trace import dim as dims
 from lumjax.trace.dim import Dim
 
 JOB_WORK = 1 << 20  # multiply-adds per job: tens of microseconds
+WHOLE_ROWS = 1  # of a job's scratch: rows no longer than this are not streamed
 
 
 def worth_folding(emitter: Emitter, roles: Roles) -> bool:
@@ -33,7 +34,7 @@ def worth_folding(emitter: Emitter, roles: Roles) -> bool:
     if roles.inner or roles.columns:
         return all(emitter.size(a.extent) is not None for a in roles.columns)
     itemsize = max(c.term.dtype.itemsize for c in roles.carries)
-    return extent(emitter, roles.stream) * itemsize > emitter.scratch_bytes
+    return extent(emitter, roles.stream) * itemsize > WHOLE_ROWS * emitter.scratch_bytes
 
 
 def emit_fold(emitter: Emitter, roles: Roles, roots: Sequence[Root]) -> None:
@@ -49,7 +50,7 @@ class _Fold:
         self.rows = roles.rows or Axis(emitter.fresh("row"), 1)
         self.shape = shape(emitter, roles, self.rows)
         stream = ordered_axes([c.term for c in roles.carries])
-        self.others = [a for a in stream if a is not roles.along]
+        self.others = [a for a in stream if a.name != roles.along.name]
         outer = (*roles.grid, *self.others)
         where = outer, self.rows, roles.along, self.shape
         sides = {
@@ -137,10 +138,11 @@ class _Fold:
 
     def store(self, scope: Scope) -> None:
         """The roots that do not vary along the stream."""
+        fixed = {self.rows.name, *(a.name for a in self.roles.grid)}
         groups: dict[tuple[Axis, ...], list[Root]] = {}
         for root in self.roots:
             if root not in self.roles.late:
-                kept = tuple(a for a in root.axes if a is not self.rows and not self.fixed(a))
+                kept = tuple(a for a in root.axes if a.name not in fixed)
                 groups.setdefault(kept, []).append(root)
         for axes, together in groups.items():
             if axes:
@@ -150,10 +152,6 @@ class _Fold:
                 self.state.finals(row)
                 for root in together:
                     self.emitter.store(root, row)
-
-    def fixed(self, axis: Axis) -> bool:
-        """Whether the axis belongs to the grid."""
-        return axis in self.roles.grid
 
     def store_columns(self, scope: Scope, axes: Sequence[Axis], roots: Sequence[Root]) -> None:
         """Roots over rows and columns."""

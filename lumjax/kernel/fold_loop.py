@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from lumjax.kernel.contract import widened
 from lumjax.kernel.emit import Emitter, Scope, combine, held, pending
 from lumjax.kernel.fold_shape import Left, Right, Shape, tile_dtype
-from lumjax.kernel.fold_state import State, apply, narrowed
+from lumjax.kernel.fold_state import State, apply, hold
 from lumjax.kernel.ir import Accumulate, LoadValue, LoopKind, Ref, StoreStmt, Tile, Value
 from lumjax.kernel.rewrite import axis_symbol
 from lumjax.kernel.roles import Carry, Inner, Roles
@@ -109,7 +109,7 @@ class Body:
         terms = [t.body for t in self.numbers]
         terms += [c.weights for c in self.weighted if c.weights is not None]
         self.layout = layout(emitter, roles, shape, maxima, terms)
-        self.peaks = {m: emitter.local(shape.height, held(m)) for m in maxima}
+        self.peaks = {m: emitter.local(shape.height, tile_dtype(m)) for m in maxima}
 
     # ---- places
 
@@ -131,7 +131,7 @@ class Body:
     def read(self, scope: Scope, tiles: Mapping[Term, Buffer]) -> None:
         """In a scope that binds a row and a point of the stream: the values of terms in tiles."""
         for term, buffer in tiles.items():
-            value = narrowed(LoadValue(buffer, self.at()), term.dtype)
+            value = hold(LoadValue(buffer, self.at()), term.dtype)
             scope.memo[term] = self.emitter.let(value, scope)
 
     # ---- the steps
@@ -162,8 +162,8 @@ class Body:
         ):
             q, acc = dims.symbol(panel), emitter.fresh("t")
             body = Scope(at, {state.rows.name, self.along.name})
-            total = narrowed(Ref(acc, dtype), inner.term.dtype)
-            body.add(StoreStmt(target, self.at(), widened(total, target.dtype)))
+            total = hold(Ref(acc, dtype), inner.term.dtype)
+            body.add(StoreStmt(target, self.at(), hold(total, target.dtype)))
             tile = Tile(
                 acc,
                 dtype,
@@ -193,8 +193,9 @@ class Body:
                 inner.add(Accumulate(name, value))
                 if maximum.body in tiles.kept:
                     target = tiles.kept[maximum.body]
-                    inner.add(StoreStmt(target, self.at(), widened(value, target.dtype)))
-            row.add(StoreStmt(self.peaks[maximum], state.row, Ref(name, held(maximum))))
+                    inner.add(StoreStmt(target, self.at(), hold(value, target.dtype)))
+            found = hold(Ref(name, held(maximum)), self.peaks[maximum].dtype)
+            row.add(StoreStmt(self.peaks[maximum], state.row, found))
 
     def weigh(self, scope: Scope) -> None:
         """The weights of the tile, and each row's numbers."""

@@ -52,6 +52,7 @@ _EXP2 = ScalarOp("exp2", 1, np.exp2, flops=20.0)
 _SELECT = ScalarOp("select", 3, np.where)
 _FINITE = ScalarOp("is_finite", 1, np.isfinite)
 _ABOVE = ScalarOp("gt", 2, np.greater)
+_HOLD = ScalarOp("hold", 1, np.asarray)
 _UNEQUAL = ScalarOp("ne", 2, np.not_equal)
 
 
@@ -65,9 +66,16 @@ def constant(value: float, dtype: dt.DType) -> Const:
     return Const(dtype, convert(np.asarray(value, np.float64).reshape(1), dtype).tobytes())
 
 
-def narrowed(value: Value, dtype: dt.DType) -> Value:
-    """A value held in a wider dtype as one of its own."""
-    return value if value.dtype == dtype else ApplyValue(CAST, (value,), dtype)
+def hold(value: Value, dtype: dt.DType) -> Value:
+    """A value of a 16-bit dtype as one of the dtype that it is computed in, or the reverse: nothing
+    is rounded.
+    """
+    return value if value.dtype == dtype else ApplyValue(_HOLD, (value,), dtype)
+
+
+def unrounded(value: Value, dtype: dt.DType) -> Value:
+    """A value in the dtype that it is computed in, or a wider one."""
+    return widened(hold(value, dt.accumulation_dtype(value.dtype)), dtype)
 
 
 @record
@@ -112,7 +120,7 @@ class State:
             return
         maximum = statistic(term)
         assert maximum is not None, "a scale's statistic is made of one maximum"
-        self.maxima.setdefault(maximum, emitter.local(height, held(maximum)))
+        self.maxima.setdefault(maximum, emitter.local(height, dt.accumulation_dtype(maximum.dtype)))
         wide = dt.accumulation_dtype(scale.statistic.dtype)
         self.rulers[scale] = Ruler(scale, emitter.local(height, wide), emitter.local(height, wide))
 
@@ -195,13 +203,13 @@ class State:
 
     def _advance(self, inner: Scope, ruler: Ruler, redo: Value | None) -> None:
         emitter, dtype = self.emitter, ruler.running.dtype
-        final = widened(emitter.value(ruler.scale.statistic, inner), dtype)
+        final = unrounded(emitter.value(ruler.scale.statistic, inner), dtype)
         zero, one = constant(0.0, dtype), constant(1.0, dtype)
         finite = apply(_FINITE, final, dtype=dt.bool_)
         now: Value = emitter.let(apply(_SELECT, finite, final, zero), inner)
         if redo is not None:
             now = emitter.let(apply(_SELECT, redo, final, now), inner)
-        rate = widened(emitter.value(ruler.scale.factor, inner), dtype)
+        rate = unrounded(emitter.value(ruler.scale.factor, inner), dtype)
         step = apply(_SUBTRACT, now, self.number(ruler.running))
         exponent = emitter.let(apply(MULTIPLY, rate, step), inner)
         limit = constant(float(np.finfo(dtype).maxexp - 2), dtype)
@@ -220,7 +228,7 @@ class State:
     def know(self, scope: Scope) -> None:
         """In a scope that binds a row: what Running stands for."""
         for scale, ruler in self.rulers.items():
-            value = narrowed(self.number(ruler.running), scale.statistic.dtype)
+            value = hold(self.number(ruler.running), scale.statistic.dtype)
             running = Running(scale.statistic, self.roles.stream)
             scope.memo[running] = self.emitter.let(value, scope)
 
@@ -241,12 +249,12 @@ class State:
     def finals(self, scope: Scope) -> None:
         """In a scope that binds a row: the final values of all carries that are numbers."""
         for term, buffer in {**self.numbers, **self.maxima}.items():
-            value = narrowed(self.number(buffer), term.dtype)
+            value = hold(self.number(buffer), term.dtype)
             scope.memo[term] = self.emitter.let(value, scope)
 
     def final_sum(self, scope: Scope, carry: Carry) -> None:
         """In a scope that binds a row and columns: the final value of a carry with columns."""
-        value = narrowed(LoadValue(self.sums[carry.term], self.place(carry)), carry.term.dtype)
+        value = hold(LoadValue(self.sums[carry.term], self.place(carry)), carry.term.dtype)
         scope.memo[carry.term] = self.emitter.let(value, scope)
 
     def judge(self, scope: Scope) -> None:
@@ -283,4 +291,4 @@ class State:
         assert self.trace is not None, "there is a scaled sum"
         named = self.emitter.let(value, scope)
         zero = apply(_SUBTRACT, named, named)
-        scope.add(Accumulate(name, narrowed(zero, self.trace.dtype)))
+        scope.add(Accumulate(name, unrounded(zero, self.trace.dtype)))

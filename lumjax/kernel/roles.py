@@ -12,7 +12,6 @@ such shape. Reject names a term that keeps them from it and should be stored.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from lumjax import dtype as dt
@@ -29,6 +28,7 @@ from lumjax.kernel.term import (
     free_names,
     subterms,
 )
+from lumjax.record import record
 from lumjax.trace import dim as dims
 from lumjax.trace.dim import Dim
 from lumjax.trace.form import ReduceOp
@@ -37,7 +37,7 @@ TILED = (dt.float16, dt.bfloat16, dt.float32, dt.float64)
 UNKNOWN_EXTENT = 1024
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Inner:
     """A contraction computed per tile: `left` varies along the rows, `right` along the stream."""
 
@@ -46,7 +46,7 @@ class Inner:
     right: Term
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Carry:
     """A reduction over the stream: one number per row, or, where it has `columns`, the contraction
     of `weights` (rows by stream) with `values` (stream by columns).
@@ -58,7 +58,7 @@ class Carry:
     columns: tuple[Axis, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Roles:
     """The loops of a group.
 
@@ -218,10 +218,10 @@ class _Assignment:
         stream = self.stream()
         if stream is None:
             return None
-        carries = self.outer(stream)
         late = tuple(r for r in self.roots if names(r.axes) & names(stream))
         if any(not names(r.axes) >= names(stream) for r in late):
             return None
+        carries = self.outer(stream, late)
         inner = self.inner(stream, carries, late)
         grid = self.grid([*carries, *(i.term for i in inner)])
         split = {t: self.split(t, grid) for t in carries if self.free(t) - grid}
@@ -240,13 +240,15 @@ class _Assignment:
             t in split for r in late for t in direct([r.term])
         ):
             return None
-        axes = tuple(a for a in self.roots[0].axes if a.name in grid and a is not rows)
+        batch = grid if rows is None else grid - {rows.name}
+        axes = tuple(a for a in self.roots[0].axes if a.name in batch)
         return Roles(axes, rows, stream, along, inner, found, late)
 
-    def outer(self, stream: frozenset[Axis]) -> list[Reduction]:
+    def outer(self, stream: frozenset[Axis], late: Sequence[Root]) -> list[Reduction]:
         """All carries: the outer reductions, after the maxima of their statistics."""
         found: dict[Reduction, None] = {}
-        top = direct(r.term for r in self.roots)
+        top = direct(r.term for r in self.roots if r not in late)
+        top += [t for t in direct(r.term for r in late) if t.axes == stream and t not in top]
         for t in top:
             if t.axes != stream:
                 raise _RefusedError(t, "it does not go over the axes of the loop")

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from lumjax import dtype as dt
-from lumjax.kernel.term import Apply, Buffer, Load, Reduction, Running, Scale
+from lumjax.kernel.term import Apply, Buffer, Load, Reduction, Running, Scale, loads
 from lumjax.trace.form import ScalarOp
 from tests.kernel.build import MAX, OPS, SUM, f32, index, lit, load, op, reduce, root, sym
 
@@ -54,7 +54,7 @@ def logsumexp(x, stream, guard=False):
     return op("add", m, op("log", total))
 
 
-def scores(i, j, d, outer, key=None, dtype=f32, scale=0.125):
+def scores(i, j, d, outer=(), key=None, dtype=f32, scale=0.125):
     """q[outer, i, d] . k[outer, j, d], a tile per (i, j)."""
     q = load("q", *outer, i, d, dtype=dtype)
     coords = (*(map(sym, outer) if key is None else key(*outer)), sym(j), sym(d))
@@ -113,3 +113,8 @@ def backward_columns(i, j, d, e, outer=(), mask=None):
 def backward_rows(i, j, d, e, outer=(), mask=None):
     _, ds = _gradient(i, j, d, e, outer, mask)
     return [root("dq", (*outer, i, d), reduce(SUM, j, op("mul", ds, load("k", *outer, j, d))))]
+
+
+def loads_of(g):
+    """Every load of a group."""
+    return {t for r in g.roots for t in loads(r.term)}

@@ -1,0 +1,345 @@
+"""Loops over tiles of a stream: values, tails, rows that are not finite, threads."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from lumjax import dtype as dt
+from lumjax.config import config
+from lumjax.cpu.runtime import Program, Step, compile_kernels
+from lumjax.kernel import lower as lowering
+from lumjax.kernel.bounds import prove_bounds
+from lumjax.kernel.emulate import emulate
+from lumjax.kernel.evaluate import bound_axes, evaluate_group
+from lumjax.kernel.lower import Reject, lower
+from lumjax.kernel.prepare import parametrise
+from lumjax.kernel.verify import check_kernel
+from lumjax.trace import dim as dims
+from lumjax.trace.form import ReduceOp
+from tests.kernel import streams
+from tests.kernel.build import (
+    HOST,
+    SUM,
+    TARGET,
+    axis,
+    group,
+    load,
+    native,
+    op,
+    reduce,
+    root,
+    sym,
+)
+
+B, H, I, J, D, E = (  # noqa: E741
+    axis("b", 3), axis("h", 2), axis("i", 67), axis("j", 101), axis("d", 11), axis("e", 17)
+)  # fmt: skip
+N, V, F = axis("n", 29), axis("v", 71), axis("f", 41)
+
+
+def grouped(g):
+    """Keys and values of stream j, summed over the heads of a group too."""
+    two, i = axis("g", 2), axis("i", 19)
+    p = reduce(SUM, D, op("mul", load("q", H, two, i, D), load("k", H, J, D)))
+    dv = reduce(SUM, (two, i), op("mul", op("tanh", p), load("do", H, two, i, E)))
+    return [root("dv", (H, J, E), dv)] if g else []
+
+
+def classifier(mask=None):
+    z = reduce(SUM, D, op("mul", load("x", N, D), load("w", D, V)))
+    return [
+        root("lse", (N,), streams.logsumexp(z, V)),
+        root("picked", (N,), streams.picked(z, N, V)),
+        root("top", (N,), reduce(streams.MAX, V, z)),
+    ]
+
+
+def layers():
+    hidden = reduce(SUM, D, op("mul", load("x", I, D), load("w1", D, F)))
+    relu = op("max", hidden, streams.lit(0.0))
+    return [root("y", (I, E), reduce(SUM, F, op("mul", relu, load("w2", F, E))))]
+
+
+def table():
+    """The weights themselves: a second loop over the stream."""
+    m, total, weight = streams.weights(streams.scores(I, J, D, (H,)), J)
+    return [root("p", (H, I, J), op("div", weight(m), total))]
+
+
+def long_rows(late):
+    x = load("x", N, V)
+    m, total, weight = streams.weights(x, V)
+    if late:
+        return [root("y", (N, V), op("div", weight(m), total))]
+    return [root("y", (N,), streams.logsumexp(x, V))]
+
+
+def stored_scores():
+    x = load("x", I, J)
+    _, total, weight = streams.weights(x, J)
+    out = streams.scaled(x, J, op("mul", weight(None), load("v", J, E)))
+    return [root("o", (I, E), op("div", out, total))]
+
+
+def products():
+    s = streams.scores(I, J, D)
+    return [
+        root("least", (I,), reduce(ReduceOp.MIN, J, s)),
+        root("all", (I,), reduce(ReduceOp.PROD, J, op("add", op("mul", s, s), streams.lit(0.5)))),
+    ]
+
+
+PROGRAMS = {
+    "weighted": lambda: streams.weighted(I, J, D, E, (B, H)),
+    "causal": lambda: streams.weighted(I, J, D, E, (H,), mask=streams.causal(I, J)),
+    "anticausal": lambda: streams.weighted(I, J, D, E, (H,), mask=streams.causal(J, I)),
+    "guarded": lambda: streams.weighted(
+        I, J, D, E, (H,), mask=streams.causal(J, I), guard=True
+    ),
+    "double": lambda: streams.weighted(I, J, D, E, (H,), dtype=dt.float64),
+    "half": lambda: streams.weighted(I, J, D, E, (H,), dtype=dt.bfloat16),
+    "shared": lambda: streams.weighted(
+        I, J, D, E, (B,), key=lambda b: (dims.floor_divide(sym(b), 2),)
+    ),
+    "columns": lambda: streams.backward_columns(I, J, D, E, (H,)),
+    "rows": lambda: streams.backward_rows(I, J, D, E, (H,), mask=streams.causal(I, J)),
+    "grouped": lambda: grouped(True),
+    "classifier": classifier,
+    "layers": layers,
+    "table": table,
+    "long": lambda: long_rows(False),
+    "late": lambda: long_rows(True),
+    "stored": stored_scores,
+    "products": products,
+}  # fmt: skip
+COARSE = {"half": 0.03}
+
+
+class Compiled:
+    """A program as a kernel, run at any sizes."""
+
+    def __init__(self, roots, target=HOST):
+        self.group = group(*roots)
+        self.prepared = parametrise(self.group)
+        kernel = lower(self.group, target)
+        assert not isinstance(kernel, Reject), kernel
+        self.kernel = kernel
+        self.sizes = dict(zip(kernel.sizes, kernel.extents, strict=True))
+        self.native = native(kernel)
+
+    def at(self, chunks=None, **extents):
+        """The sizes with the given extents (by axis, e.g. i=3) and shares of jobs."""
+        traced = {a.name: a.extent for r in self.group.roots for a in self.axes(r)}
+        change = {traced[n]: v for n, v in extents.items()}
+        sizes = {n: change.get(v, v) if n[0] == "n" else v for n, v in self.sizes.items()}
+        return sizes | ({n: chunks for n in sizes if n[0] == "c"} if chunks else {})
+
+    def axes(self, r):
+        return (*r.axes, *bound_axes(r.term))
+
+    def data(self, sizes, seed=0):
+        rng = np.random.default_rng(seed)
+        out = {}
+        for b in self.kernel.buffers:
+            shape = [int(dims.evaluate(n, sizes)) for n in b.shape]
+            if dt.is_integer(b.dtype):
+                out[b.name] = rng.integers(0, 5, shape).astype(b.dtype)
+            else:
+                out[b.name] = rng.standard_normal(shape).astype(b.dtype)
+        return out
+
+    def compare(self, sizes, arrays, tolerance=2e-5, execute=None):
+        assert prove_bounds(self.kernel, sizes) == ()
+        for b in self.kernel.outputs + self.kernel.workspace:
+            arrays[b.name].reshape(-1).view(np.uint8)[...] = 77
+        (execute or self.native)(self.kernel, arrays, sizes)
+        for name, want in evaluate_group(self.prepared.group, arrays, sizes, wide=True).items():
+            got = arrays[name].astype(want.dtype).reshape(want.shape)
+            np.testing.assert_allclose(got, want, rtol=tolerance, atol=tolerance, err_msg=name)
+
+
+@pytest.fixture(scope="module")
+def folds():
+    """All programs, with row programs streamed whatever their length."""
+    made = {}
+
+    def get(name):
+        if name not in made:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr("lumjax.kernel.fold.WHOLE_ROWS", 0)
+                used = []
+                emit = lowering.emit_fold
+                patch.setattr(lowering, "emit_fold", lambda *args: used.append(1) or emit(*args))
+                made[name] = Compiled(PROGRAMS[name]())
+                assert used, "the program is a loop over tiles"
+        return made[name]
+
+    return get
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_values(folds, name):
+    """Whole, in one tile, and in tiles of one panel by few rows."""
+    program = folds(name)
+    for chunks in (None, 1, 2):
+        sizes = program.at(chunks)
+        program.compare(sizes, program.data(sizes), COARSE.get(name, 3e-5))
+
+
+@pytest.mark.parametrize("name", ["causal", "columns", "classifier", "layers", "late"])
+def test_emulated(folds, name):
+    """Every access written before it is read, in bounds, at small sizes."""
+    program = folds(name)
+    small = {a.name: 7 for r in program.group.roots for a in program.axes(r) if a.extent > 20}
+    sizes = program.at(1, **small)
+    program.compare(sizes, program.data(sizes), execute=emulate)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 5, 16, 66])
+@pytest.mark.parametrize("stream", [1, 3, 16, 17, 100])
+def test_tails(folds, rows, stream):
+    for name in ("weighted", "guarded"):
+        program = folds(name)
+        for chunks in (None, 1):
+            sizes = program.at(chunks, i=rows, j=stream)
+            program.compare(sizes, program.data(sizes))
+    program = folds("columns")
+    sizes = program.at(2, i=stream, j=rows)
+    program.compare(sizes, program.data(sizes))
+
+
+@pytest.mark.parametrize("name", ["weighted", "causal", "guarded", "classifier", "stored"])
+@pytest.mark.parametrize("chunks", [None, 1])
+def test_large_scores(folds, name, chunks):
+    program = folds(name)
+    sizes = program.at(chunks)
+    for scale in (1e4, -1e4):
+        data = program.data(sizes)
+        first = next(b.name for b in program.kernel.inputs if b.name in ("q", "x"))
+        data[first] *= np.float32(scale)
+        roots = evaluate_group(program.prepared.group, data, sizes)
+        assert all(np.isfinite(r).all() or name == "guarded" for r in roots.values())
+        program.compare(sizes, data, 0.02)
+
+
+@pytest.mark.parametrize("name", ["weighted", "guarded", "classifier", "table", "stored", "late"])
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_specials_in_one_place(folds, name, value):
+    program = folds(name)
+    sizes = program.at(1)
+    for buffer in program.kernel.inputs:
+        if not dt.is_floating(buffer.dtype):
+            continue
+        for at in (0, -1, 137):
+            data = program.data(sizes)
+            data[buffer.name].reshape(-1)[at] = value
+            program.compare(sizes, data)
+
+
+@pytest.mark.parametrize("guard", [False, True])
+def test_rows_without_any_score(folds, guard):
+    """Whole rows, and whole tiles before the first score, are -inf."""
+    program = folds("stored") if not guard else folds("guarded")
+    name = "x" if not guard else "k"
+    sizes = program.at(1)
+    data = program.data(sizes)
+    rows = data[name].reshape(-1, data[name].shape[-1])
+    rows[:3] = -math.inf
+    if not guard:
+        rows[5, :40] = -math.inf
+        rows[6, 20:] = -math.inf
+        rows[7, :40] = -math.inf
+        rows[7, 40:] = -1e4  # far below the 0 that stood in for the statistic
+    program.compare(sizes, data)
+
+
+def test_an_infinite_value_under_a_zero_weight(folds):
+    """0 * inf is nan in the traced program, whatever the running weight was."""
+    program = folds("stored")
+    sizes = program.at(1)
+    data = program.data(sizes)
+    data["x"][:, 50] = 5000.0
+    data["v"][2, 3] = math.inf
+    program.compare(sizes, data)
+    data["v"][2, 3] = 3e38  # no partial sum may overflow the result
+    data["v"][3, 3] = 3e38
+    data["v"][4, 3] = 3e38
+    program.compare(sizes, data)
+
+
+def test_weights_that_a_masked_prefix_leaves(folds):
+    """Where the maximum is masked but the sum is not, what came before the first score counts."""
+    x = load("x", I, J)
+    keep = op("ge", streams.index(sym(J)), streams.index(sym(I)), dtype=np.dtype(bool))
+    peak = streams.masked(x, keep)
+    stat = streams.statistic(peak, J, True)
+    running = streams.Running(stat, frozenset({J}))
+    body = op("exp2", op("sub", x, running))
+    total = streams.scaled(peak, J, op("mul", body, load("v", J, E)), True, 1.0)
+    program = Compiled([root("o", (I, E), total)])
+    sizes = program.at(1)
+    for low in (0.0, -90.0, -200.0):
+        data = program.data(sizes)
+        data["x"] += np.float32(low)
+        wide = evaluate_group(program.prepared.group, data, sizes, wide=True)["o"]
+        program.compare(sizes, data, 1e-4 * max(1.0, float(np.abs(wide).max())))
+
+
+def test_empty_streams_and_rows():
+    for i, j in ((0, 5), (5, 0), (0, 0), (1, 1)):
+        roots = streams.weighted(axis("i", i), axis("j", j), D, E, (H,))
+        g = group(*roots)
+        kernel = lower(g, HOST)
+        assert not isinstance(kernel, Reject)
+        sizes = dict(zip(kernel.sizes, kernel.extents, strict=True))
+        arrays = {
+            b.name: np.ones([int(dims.evaluate(n, sizes)) for n in b.shape], b.dtype)
+            for b in kernel.buffers
+        }
+        native(kernel)(kernel, arrays, sizes)
+        given = {t.buffer.name: np.ones(t.buffer.shape, t.dtype) for t in streams.loads_of(g)}
+        want = evaluate_group(g, given, wide=True)["o"]
+        np.testing.assert_allclose(arrays["o"].reshape(want.shape), want, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["weighted", "columns", "classifier"])
+def test_equal_for_any_number_of_threads(folds, name):
+    program = folds(name)
+    sizes = program.at(None) | {n: 2 for n in program.sizes if n[0] == "c"}
+    data = program.data(sizes)
+    (compiled,) = compile_kernels([program.kernel], HOST)
+    results = []
+    for threads in (1, 2, 4):
+        table = [data[b.name].ctypes.data for b in program.kernel.buffers]
+        table += [sizes[n] for n in program.kernel.sizes]
+        with config.scope(num_threads=threads):
+            Program([Step(compiled, range(len(table)), sizes)]).run(table)
+        results.append([data[b.name].tobytes() for b in program.kernel.outputs])
+    assert results[0] == results[1] == results[2]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_verified(folds, name):
+    program = folds(name)
+    verdict = check_kernel(program.kernel, program.group, program.native)
+    assert verdict.ok, verdict
+
+
+def test_one_read_of_long_rows():
+    """Rows that fit stay whole; longer ones are streamed."""
+    for length, folded in ((100, False), (1 << 20, True)):
+        n, v = axis("n", 4), axis("v", length)
+        kernel = lower(group(root("y", (n,), streams.logsumexp(load("x", n, v), v))), TARGET)
+        assert not isinstance(kernel, Reject)
+        assert any(s.elements == 1 and s.buffer.dtype == dt.int64 for s in kernel.scratch) is folded
+
+
+def test_a_final_value_is_stored_first():
+    s = streams.scores(I, J, D)
+    m = reduce(streams.MAX, J, s)
+    refused = lower(group(root("o", (I,), reduce(SUM, J, op("exp", op("sub", s, m))))), TARGET)
+    assert isinstance(refused, Reject)
+    assert refused.term is m
