@@ -9,13 +9,12 @@ it, is stored under its own axes and loaded.
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias, assert_never
 
 import numpy as np
 
 from lumjax import dtype as dt
-from lumjax.egraph.axes import AxisNames, axis_symbol
+from lumjax.egraph.axes import AxisNames, number
 from lumjax.egraph.scalar import Operations, literal, zero
 from lumjax.kernel.evaluate import identity
 from lumjax.kernel.region import Region, volume
@@ -31,12 +30,14 @@ from lumjax.kernel.term import (
     Term,
     free_names,
 )
+from lumjax.record import record
 from lumjax.trace.core import Atom, Eqn, Literal, Var
 from lumjax.trace.dim import (
     Dim,
     Expr,
     IndexOp,
     bounds,
+    coefficient,
     equal,
     less_equal,
     logical_and,
@@ -69,7 +70,7 @@ PUSHED = 64  # nodes of a cone that is recomputed through a view; larger ones ar
 _CHEAP = 3.0  # flops per element below which reading one element several times may recompute it
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Encoded:
     """A region as terms. `outputs` come in the region's order; others load `stored` values."""
 
@@ -84,7 +85,7 @@ class Encoded:
         return self.outputs + self.stored
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Pull:
     """A request: the value at `coords` where `valid` is nonzero (elsewhere nothing is read)."""
 
@@ -96,7 +97,7 @@ class _Pull:
 _Job: TypeAlias = Generator[_Pull, Term, Term]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Cone:
     """What recomputing a value takes, and whether the value itself is a reduction."""
 
@@ -128,12 +129,14 @@ class _Encoder:
         self.region = region
         self.ops = ops
         self.names = AxisNames(region)
+        self.own: dict[Var, tuple[Dim, ...]] = {}
         self.maker = {e.outputs[0]: k for k, e in enumerate(region.eqns)}
         self.buffers = {v: _buffer(f"i{k}", v) for k, v in enumerate(region.inputs)}
+        outputs = frozenset(region.outputs)
         self.temporaries = {
-            v: _buffer(f"s{k}", v) for k, v in enumerate(stored) if v not in region.outputs
+            v: self._made(f"s{k}", v) for k, v in enumerate(stored) if v not in outputs
         }
-        self.outputs = {v: _buffer(f"o{k}", v) for k, v in enumerate(region.outputs)}
+        self.outputs = {v: self._made(f"o{k}", v) for k, v in enumerate(region.outputs)}
         self.loaded = {**self.buffers, **self.temporaries}
         self.loaded.update({v: self.outputs[v] for v in stored if v in self.outputs})
         self.memo: dict[_Pull, Term] = {}
@@ -178,13 +181,16 @@ class _Encoder:
     # ---- axes
 
     def _own_axes(self, v: Var) -> tuple[Axis, ...]:
-        return tuple(self.names.axis(v, k) for k in range(v.aval.ndim))
+        return tuple(a for d in range(v.aval.ndim) for a in self.names.axes(v, d))
 
     def _own_coords(self, v: Var) -> tuple[Dim, ...]:
-        return tuple(
-            0 if _is(n, 1) else axis_symbol(a)
-            for a, n in zip(self._own_axes(v), v.aval.shape, strict=True)
-        )
+        if v not in self.own:
+            self.own[v] = tuple(number(self.names.axes(v, d)) for d in range(v.aval.ndim))
+        return self.own[v]
+
+    def _made(self, name: str, v: Var) -> Buffer:
+        """A buffer for a value that the region makes: a dim for each axis."""
+        return Buffer(name, tuple(a.extent for a in self._own_axes(v)), v.aval.dtype)
 
     def _binders(self, axes: Sequence[Axis], taken: frozenset[str]) -> tuple[Axis, ...]:
         """The axes a reduction binds: these, renamed where the surroundings mention them."""
@@ -215,12 +221,27 @@ class _Encoder:
             return
         axes: list[Axis] = []
         for coord, extent in zip(asked.coords, asked.atom.aval.shape, strict=True):
-            if isinstance(coord, Expr) and coord.op is IndexOp.SYMBOL and coord.name is not None:
-                axes.append(Axis(coord.name, extent))
-            elif not _is(extent, 1):
+            found = self._axes_of(coord, extent)
+            if found is None:
                 return
+            axes += found
         if len({a.name for a in axes}) == len(axes) and free_names(term) <= {a.name for a in axes}:
             self.layout[term] = tuple(axes)
+
+    def _axes_of(self, coord: Dim, extent: Dim) -> list[Axis] | None:
+        """The axes that a coordinate enumerates all elements with, outermost first."""
+        if _is(extent, 1):
+            return []
+        if isinstance(coord, Expr) and coord.op is IndexOp.SYMBOL and coord.name is not None:
+            return [Axis(coord.name, extent)]
+        axes = [self.names.known[n] for n in symbols(coord) if n in self.names.known]
+        strides = {a: coefficient(coord, a.name) for a in axes}
+        axes.sort(key=lambda a: s if isinstance(s := strides[a], int) else 0, reverse=True)
+        return (
+            axes
+            if axes and volume([a.extent for a in axes]) == extent and same(coord, number(axes))
+            else None
+        )
 
     def _job(self, request: _Pull) -> _Job:
         atom = request.atom
@@ -228,7 +249,12 @@ class _Encoder:
             return _constant(Lit(atom.aval.dtype, atom.value.tobytes()))
         inside = atom in self.maker
         if atom in self.loaded and not (inside and self._at_home(atom, request)):
-            return _constant(self._load(self.loaded[atom], request.coords, request.valid))
+            coords = request.coords
+            if atom not in self.buffers:
+                coords = tuple(
+                    p for d, c in enumerate(coords) for p in self.names.parts(atom, d, c)
+                )
+            return _constant(self._load(self.loaded[atom], coords, request.valid))
         if not inside:
             raise AssertionError("a region uses a value that it neither reads nor makes")
         if atom not in self.loaded:
@@ -308,8 +334,9 @@ class _Encoder:
             return (yield from self._reduce_constant(atom, form, dtype))
         reduced = [d for d in form.axes if not _is(shape[d], 1)]
         taken = symbols(*request.coords, request.valid)
-        binders = self._binders([self.names.axis(atom, d) for d in reduced], taken)
-        inner = dict(zip(reduced, map(axis_symbol, binders), strict=True))
+        bound = {d: self._binders(self.names.axes(atom, d), taken) for d in reduced}
+        inner = {d: number(axes) for d, axes in bound.items()}
+        binders = [a for axes in bound.values() for a in axes]
         given = iter(request.coords)
         coords = tuple(
             inner.get(d, 0) if d in form.axes else next(given) for d in range(atom.aval.ndim)
@@ -365,10 +392,13 @@ class _Encoder:
         extents = form.lhs.domain[out.ndim :]
         if any(_is(n, 0) for n in extents):
             return zero(out.dtype)
-        axes = [self.names.axis(k, out.ndim + d) for d, n in enumerate(extents) if not _is(n, 1)]
-        binders = self._binders(axes, symbols(*request.coords, request.valid))
-        fresh = iter(map(axis_symbol, binders))
-        domain = (*request.coords, *(0 if _is(n, 1) else next(fresh) for n in extents))
+        taken = symbols(*request.coords, request.valid)
+        bound = [
+            () if _is(n, 1) else self._binders(self.names.axes(k, out.ndim + d), taken)
+            for d, n in enumerate(extents)
+        ]
+        binders = [a for axes in bound for a in axes]
+        domain = (*request.coords, *map(number, bound))
         factors: list[Term] = []
         for atom, m in zip(eqn.inputs, (form.lhs, form.rhs), strict=True):
             coords, valid = _through(m, domain, {})
@@ -426,12 +456,12 @@ class _Encoder:
         One pass over the row then serves this and the row's statistics.
         """
         assert isinstance(atom, Var)
-        (axis,) = self._binders([self.names.axis(atom, k)], symbols(*coords, valid))
-        place = axis_symbol(axis)
+        axes = self._binders(self.names.axes(atom, k), symbols(*coords, valid))
+        place = number(axes)
         row = yield _Pull(atom, (*coords[:k], place, *coords[k + 1 :]), valid)
         hit = equal(place, coords[k])
         body = self.ops.select(Index(hit, dt.bool_, self._indices(hit)), row, zero(atom.aval.dtype))
-        return Reduction(ReduceOp.SUM, frozenset({axis}), body, atom.aval.dtype)
+        return Reduction(ReduceOp.SUM, frozenset(axes), body, atom.aval.dtype)
 
     def _scatter(self, eqn: Eqn, form: Scatter, request: _Pull) -> _Job:
         operand, indices, updates = eqn.inputs

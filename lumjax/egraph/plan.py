@@ -5,9 +5,10 @@
     for group, kernel in zip(found.plan.groups, found.kernels): ...
 
 A plan speaks of its own buffers, so that equal regions share it: `inputs[k]` is `region.inputs[k]`
-("i0", "i1", ...), `outputs[k]` is `region.outputs[k]` ("o0", ...), `temporaries` ("t0", ...) live
-inside the region only. Every temporary and output is the buffer of exactly one root; groups are in
-an order in which each buffer is written before it is read; no group reads a buffer that it writes.
+("i0", "i1", ...), `outputs[k]` is `region.outputs[k]` ("o0", ...; its buffer may have more dims, as
+a reshape of the value has), `temporaries` ("t0", ...) live inside the region only. Every temporary
+and output is the buffer of exactly one root; groups are in an order in which each buffer is written
+before it is read; no group reads a buffer that it writes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The form of scatters that write each element at most once: such a scatter is a choice per element."""
+"""The form of a scatter that writes each element at most once: a choice per element."""
 
 from __future__ import annotations
 

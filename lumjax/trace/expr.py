@@ -489,7 +489,16 @@ def nonnegative(e: Dim) -> Dim:
         return 1
     if isinstance(e, int) or proves(-e - 1):
         return 0
+    for g in sorted({abs(c) for c in terms.values()} - {1}) if len(terms) > 1 else ():
+        quotient = floor_divide(e, g)  # of one sign with e; simpler where a remainder drops out
+        if len(terms_of(quotient).keys() - {()}) < len(terms) and _is_part(quotient, terms):
+            return nonnegative(quotient)
     return intern(IndexOp.NONNEGATIVE, (e,), None, *BOOLEAN)
+
+
+def _is_part(dim: Dim, terms: Terms) -> bool:
+    """Whether all products in `dim` are among those of the terms."""
+    return all(not m or m in terms for m in terms_of(dim))
 
 
 @remember

@@ -131,7 +131,8 @@ def run_step(step: Step, env: dict[Any, Any], run_region: Callable[..., list[Any
             env.update(zip(eqn.outputs, outs, strict=True))
         case Region(inputs=inputs, outputs=outputs):
             outs = run_region(step, [env[v] for v in inputs])
-            env.update(zip(outputs, outs, strict=True))
+            for v, out in zip(outputs, outs, strict=True):  # a plan's buffers have a dim per axis
+                env[v] = np.asarray(out).reshape(v.aval.shape)
 
 
 def evaluate_encoded(encoded: Encoded, args: Sequence[Any], wide: bool = False) -> list[np.ndarray]:

@@ -56,6 +56,7 @@ def test_roots_are_closed(program):
             }
             assert not (free_names(root.term) & bound) - names
             assert [a.extent for a in root.axes] == list(root.buffer.shape)
+            assert len(names) == len(root.axes)
 
 
 def test_softmax_shares_its_axis():
@@ -114,7 +115,7 @@ def test_square_matrices_keep_their_axes_apart():
     region = only_region(lambda x: ew.add(x, la.transpose(x, (1, 0))), pr.aval(5, 5))
     names = AxisNames(region)
     for v in (*region.inputs, *region.outputs):
-        assert names.axis(v, 0) != names.axis(v, 1)
+        assert names.axes(v, 0) != names.axes(v, 1)
 
 
 def test_deep_chains_do_not_recurse():
