@@ -1,5 +1,5 @@
-"""ROW: dependent reductions over rows (layer norm, softmax, sums along an axis), each row resident
-in one job.
+"""ROW: dependent reductions over rows (means, variances, sums along an axis), each row resident in
+one job.
 
 A row is one point of the axes that every root and every reduction result have free. Its
 reductions are emitted in segments, cut where a result is used: one loop per segment, several

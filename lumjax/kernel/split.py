@@ -1,7 +1,7 @@
 """SPLIT: reductions across the rows of a group, as partial results per job and a phase that
 combines them.
 
-Sums over a batch (bias and layer-norm gradients), losses, reductions to few numbers. Each job
+Sums over a batch (gradients of what a batch shares), losses, reductions to few numbers. Each job
 reduces its share of the split axes into a workspace row of its own; a second phase folds the
 rows in index order by the same monoid and finishes the roots. Roots that keep the split axes,
 and reductions that give one number per row, ride along.
