@@ -74,6 +74,7 @@ if _typing.TYPE_CHECKING:  # these are loaded when they are first mentioned
         debug as debug,
         dtypes as dtypes,
         flatten_util as flatten_util,
+        image as image,
         nn as nn,
         optim as optim,
         random as random,
@@ -83,7 +84,8 @@ if _typing.TYPE_CHECKING:  # these are loaded when they are first mentioned
     )
 
 _LATER = (
-    "debug", "dtypes", "flatten_util", "nn", "optim", "random", "scipy", "testing", "tree_util",
+    "debug", "dtypes", "flatten_util", "image", "nn", "optim", "random", "scipy", "testing",
+    "tree_util",
 )
 
 

@@ -13,6 +13,8 @@ MODULES = [
     "lumjax.control.checkpoint", "lumjax.control.policies", "lumjax.control.scan", "lumjax.debug",
     "lumjax.dtype", "lumjax.dtypes", "lumjax.explain", "lumjax.flatten_util",
     "lumjax.grad.forward", "lumjax.grad.jacobian", "lumjax.grad.linear", "lumjax.grad.reverse",
+    "lumjax.image", "lumjax.lax.linalg", "lumjax.lax.windows", "lumjax.numpy.decompositions",
+    "lumjax.ops.factor", "lumjax.ops.segment", "lumjax.ops.spectral", "lumjax.ops.triangular",
     "lumjax.nn.initializers", "lumjax.lax", "lumjax.machine", "lumjax.nn", "lumjax.numpy",
     "lumjax.numpy.creation", "lumjax.numpy.elementwise", "lumjax.numpy.functional",
     "lumjax.numpy.indexing", "lumjax.numpy.linalg", "lumjax.numpy.linear",

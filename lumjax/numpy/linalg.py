@@ -1,7 +1,10 @@
-"""jnp.linalg: norms and products."""
+"""jnp.linalg: norms and products; `decompositions` has the rest."""
 
 from __future__ import annotations
 
+# ruff: noqa: F401, I001
+# pyright: reportUnusedImport=false
+# fmt: off
 from typing import Any
 
 import numpy as np
@@ -11,12 +14,19 @@ from lumjax import ops
 from lumjax.errors import ArgumentValueError, ShapeError
 from lumjax.numpy import linear
 from lumjax.numpy.creation import asarray
+from lumjax.numpy.decompositions import (
+    cholesky, det, eig, eigh, EighResult, EigResult, eigvals, eigvalsh, inv, lstsq, matrix_rank,
+    pinv, qr, QRResult, slogdet, SlogdetResult, solve, svd, SVDResult, svdvals, tensorinv,
+    tensorsolve,
+)
+from lumjax.numpy.elementwise import isnan
 from lumjax.numpy.manipulation import matrix_transpose as matrix_transpose
 from lumjax.numpy.reductions import max as _max
 from lumjax.numpy.reductions import min as _min
 from lumjax.numpy.reductions import sum as _sum
 from lumjax.numpy.safe import safe_sqrt
 from lumjax.trace.core import aval_of
+# fmt: on
 
 ArrayLike = Any
 
@@ -85,6 +95,13 @@ def _vector(x: Any, ord: Any, axes: Any, keepdims: bool) -> Any:
 def _matrix(x: Any, ord: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
     if ord == "fro":
         return _euclidean(x, axes, keepdims)
+    if ord in (2, -2, "nuc"):
+        rank = aval_of(x).ndim
+        rest = [k for k in range(rank) if k not in axes]
+        values = svdvals(ops.transpose(x, (*rest, *axes)))
+        pick = {2: _max, -2: _min, "nuc": _sum}[ord]
+        out = pick(values, -1)
+        return ops.expand_dims(out, sorted(axes)) if keepdims else out
     sums = {1: (0, _max), -1: (0, _min), np.inf: (1, _max), -np.inf: (1, _min)}
     if ord not in sums:
         raise _unknown(ord)
@@ -97,9 +114,9 @@ def _matrix(x: Any, ord: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
 def _unknown(ord: Any) -> ArgumentValueError:
     return ArgumentValueError(
         operation="jnp.linalg.norm",
-        required="ord None, 'fro', 0, 1, 2 (vectors), inf, -inf or another number (vectors)",
+        required="ord None, inf, -inf, a number (vectors), 'fro', 'nuc', 1, -1, 2, -2 (matrices)",
         got=repr(ord),
-        fix="choose one of these; spectral norms need a singular value decomposition",
+        fix="choose one of these",
     )
 
 
@@ -146,16 +163,22 @@ def multi_dot(arrays: Any, *, precision: Any = None) -> Any:
 
 
 def matrix_power(a: ArrayLike, n: int) -> Any:
-    """A square matrix multiplied by itself n >= 0 times."""
+    """A square matrix multiplied by itself n times; by its inverse for negative n.
+
+    >>> matrix_power(asarray([[1, 1], [0, 1]]), 3).tolist()
+    [[1, 3], [0, 1]]
+    """
     value = asarray(a)
     shape = aval_of(value).shape
-    if len(shape) < 2 or shape[-1] != shape[-2] or n < 0:
+    if len(shape) < 2 or shape[-1] != shape[-2]:
         raise ShapeError(
             operation="jnp.linalg.matrix_power",
-            required="square matrices and n >= 0",
-            got=f"{aval_of(value)} and n = {n}",
-            fix="check the operand; negative powers need an inverse",
+            required="square matrices, (..., n, n)",
+            got=str(aval_of(value)),
+            fix="check the operand",
         )
+    if n < 0:
+        return matrix_power(inv(value), -n)
     rows, columns = (ops.broadcasted_iota(np.int32, shape[-2:], k) for k in (0, 1))
     out = ops.cast(ops.eq(rows, columns), aval_of(value).dtype)
     out = ops.broadcast_in_dim(out, shape, (len(shape) - 2, len(shape) - 1))
@@ -164,3 +187,29 @@ def matrix_power(a: ArrayLike, n: int) -> Any:
             out = linear.matmul(out, value)
         value, n = linear.matmul(value, value), n >> 1
     return out
+
+
+def cond(x: ArrayLike, p: Any = None) -> Any:
+    """The condition number: norm(x, p) * norm(inv(x), p); for p None or 2 of singular values.
+
+    Shapes: (..., m, n) -> (...); square matrices for other p.
+
+    >>> float(cond(asarray([[1.0, 0.0], [0.0, 4.0]])))
+    4.0
+    """
+    value = asarray(x)
+    if aval_of(value).ndim < 2:
+        raise ShapeError(
+            operation="jnp.linalg.cond",
+            required="matrices, (..., m, n)",
+            got=str(aval_of(value)),
+            fix="check the operand",
+        )
+    if p in (None, 2, -2):
+        s = svdvals(value)
+        first, last = s[..., 0], s[..., -1]
+        return last / first if p == -2 else first / last
+    ratio = norm(value, p, (-2, -1)) * norm(inv(value), p, (-2, -1))
+    undefined = _max(isnan(value), (-2, -1))
+    return ops.select(ops.and_(isnan(ratio), ops.not_(undefined)), ops.full(
+        aval_of(ratio).shape, np.inf, aval_of(ratio).dtype), ratio)  # fmt: skip

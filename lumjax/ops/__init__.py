@@ -87,8 +87,20 @@ from lumjax.ops.windows import (
 from lumjax.ops.scatter_monoid import (
     scatter_max, scatter_max_p, scatter_min, scatter_min_p, scatter_mul, scatter_mul_p,
 )
+from lumjax.ops.segment import (
+    segment_max, segment_min, segment_prod, segment_sum,
+)
 from lumjax.ops.sort import (
     argsort, sort, sort_p, take_along_axis, top_k, top_k_p,
+)
+from lumjax.ops.triangular import (
+    cholesky, cholesky_p, triangular_solve, triangular_solve_p,
+)
+from lumjax.ops.factor import (
+    lu, lu_p, qr, qr_p,
+)
+from lumjax.ops.spectral import (
+    eig, eig_p, eigh, eigh_p, svd, svd_p,
 )
 from lumjax.ops.rng import (
     random_unwrap, random_unwrap_p, random_wrap, random_wrap_p, threefry2x32, threefry2x32_p,

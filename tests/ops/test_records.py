@@ -50,9 +50,16 @@ def expands(prim: Primitive, sample: Sample) -> bool:
 NOT_LINEAR = {"scatter_mul": (2,)}
 
 
+# Matrices far from the singular ones, at which a derivative does not exist.
+WELL_POSED = {"cholesky": 6.0, "triangular_solve": 3.0, "lu": 3.0}
+
+
 def inputs(prim: Primitive, sample: Sample) -> tuple[list[np.ndarray], np.random.Generator]:
     rng = np.random.default_rng(zlib.crc32(f"{prim.name}{sample}".encode()))
-    return laws.draw_sample(sample, rng), rng
+    args = laws.draw_sample(sample, rng)
+    if prim.name in WELL_POSED:
+        args[0] += WELL_POSED[prim.name] * np.eye(*args[0].shape[-2:], dtype=args[0].dtype)
+    return args, rng
 
 
 def wide(params: Any) -> dict[str, Any]:

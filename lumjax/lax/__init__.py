@@ -25,6 +25,18 @@ from lumjax.control.scan import scan as scan
 from lumjax.control.scan import while_loop as while_loop
 from lumjax.errors import ShapeError
 from lumjax.grad.forward import stop_gradient as stop_gradient
+from lumjax.lax import linalg as linalg
+from lumjax.lax.windows import (
+    conv_general_dilated_local,
+    conv_general_dilated_patches,
+    conv_general_permutations,
+    conv_general_shape_tuple,
+    conv_shape_tuple,
+    conv_transpose,
+    conv_transpose_shape_tuple,
+    reduce_window,
+    reduce_window_shape_tuple,
+)
 from lumjax.ops import (
     ConvDimensionNumbers,
     DotDimensionNumbers,
