@@ -31,6 +31,7 @@ from lumjax.egraph.rules import Rule
 from lumjax.egraph.rules.registry import load_rules
 from lumjax.egraph.search import budget_of_config, search
 from lumjax.errors import CompileError, UnsupportedError
+from lumjax.insight import Insight, Reader
 from lumjax.kernel.region import Region, cut
 from lumjax.layout import Layout
 from lumjax.native import sizes_of
@@ -266,6 +267,10 @@ class Executable:
         """How often all threads wait for each other in a call."""
         programs = (s.program for s in self._segments if isinstance(s, _Segment))
         return sum(p.launches for p in programs if p is not None)
+
+    def insight(self) -> Insight:
+        """Everything that a report tells."""
+        return Reader(self).insight()
 
     def as_text(self) -> str:
         """The kernels as LLVM IR."""
