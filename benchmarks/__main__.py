@@ -1,12 +1,17 @@
-"""Run one measurement: `python -m benchmarks mnist`, `... dispatch`, `... derive`."""
+"""Run one measurement: `python -m benchmarks mnist`, `... dispatch`, `... derive`, `... speed`."""
 
 from __future__ import annotations
 
 import argparse
 
-from benchmarks import derive, dispatch, mnist
+from benchmarks import derive, dispatch, mnist, speed
 
-MEASUREMENTS = {"mnist": mnist.main, "dispatch": dispatch.main, "derive": derive.main}
+MEASUREMENTS = {
+    "mnist": mnist.main,
+    "dispatch": dispatch.main,
+    "derive": derive.main,
+    "speed": speed.main,
+}
 
 
 def main() -> None:

@@ -3,51 +3,17 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 import tempfile
-import types
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import lumjax
+from benchmarks.peers import jax_modules, load
 from benchmarks.timing import interleaved, once, report
 
 EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "train" / "mnist.py"
-
-
-def load(modules: dict[str, Any]) -> Any:
-    """The example as a module, with some imports replaced while it loads."""
-    before = {name: sys.modules.get(name) for name in modules}
-    sys.modules.update(modules)
-    try:
-        spec = importlib.util.spec_from_file_location("mnist_example", EXAMPLE)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-    finally:
-        for name, old in before.items():
-            if old is None:
-                del sys.modules[name]
-            else:
-                sys.modules[name] = old
-    return module
-
-
-def jax_modules() -> dict[str, Any]:
-    """JAX and optax under the names that the example imports."""
-    import jax
-    import optax
-
-    stand_in = types.ModuleType("lumjax")
-    for name in ("jit", "grad", "value_and_grad", "random", "lax", "nn", "tree"):
-        setattr(stand_in, name, getattr(jax, name))
-    stand_in.optim = optax  # type: ignore[attr-defined]
-    stand_in.numpy = jax.numpy  # type: ignore[attr-defined]
-    return {"lumjax": stand_in, "lumjax.numpy": jax.numpy}
 
 
 def prepare(example: Any, model: str, optimizer: Any, key: Any, wait: Any) -> Any:
@@ -73,7 +39,7 @@ def main(out: str) -> None:
     import jax
     import optax
 
-    ours, theirs = load({}), load(jax_modules())
+    ours, theirs = load(EXAMPLE, {}), load(EXAMPLE, jax_modules())
     for model in ("mlp", "cnn"):
         with tempfile.TemporaryDirectory() as folder, lumjax.config.scope(cache_dir=folder):
             run = prepare(

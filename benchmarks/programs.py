@@ -23,8 +23,8 @@ Built: TypeAlias = "tuple[Callable[..., Any], tuple[Any, ...]]"
 class Program:
     """A program of the table. `small` and `large` are sizes for `build`.
 
-    `kernels` is how many it must become; `forbidden` tells how many elements no stored value may
-    have, as a function of the size.
+    `kernels` is how many it must become (launches if `by_launches`); `forbidden` tells how many
+    elements no stored value may have, as a function of the size.
     """
 
     build: Callable[[int], Built]
@@ -32,6 +32,7 @@ class Program:
     large: int
     kernels: int
     forbidden: Callable[[int], int] | None = None
+    by_launches: bool = False
 
 
 def _normal(seed: int, *shape: int, scale: float = 1.0) -> Any:
@@ -314,12 +315,12 @@ PROGRAMS: dict[str, Program] = {
     "attention grouped": Program(grouped, 256, 1024, 1, lambda t: t * t),
     "attention backward": Program(attention_backward, 256, 2048, 4, lambda t: t * t),
     "attention causal backward": Program(causal_backward, 256, 2048, 4, lambda t: t * t),
-    "projections and attention": Program(projections, 256, 1024, 3, lambda t: t * t),
+    "projections and attention": Program(projections, 256, 1024, 3, lambda t: 8 * t * t),
     "integer labels": Program(labels_forward, 64, 4096, 2, lambda n: 1000 * n),
     "integer labels backward": Program(labels_backward, 64, 4096, 2),
     "linear and labels": Program(linear_loss, 128, 2048, 6, lambda n: 25 * n * n),
     "contrastive": Program(contrastive, 256, 4096, 8, lambda n: n * n),
-    "adam, 100 leaves": Program(adam, 100, 100, 1),
+    "adam, 100 leaves": Program(adam, 100, 100, 2, by_launches=True),
     "convolution": Program(convolution, 16, 56, 1),
     "convolution dX": Program(convolution_dx, 16, 56, 1),
     "convolution dW": Program(convolution_dw, 16, 56, 1),
