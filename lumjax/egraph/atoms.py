@@ -158,6 +158,7 @@ class Cuts:
     def __init__(self, extents: dict[Place, Dim], related: Sequence[Section]) -> None:
         self.extents = extents
         self.cuts: dict[Place, set[int]] = {}
+        self._atoms: dict[Place, list[tuple[int, Dim]]] = {}
         by_place: dict[Place, list[Section]] = {}
         for s in related:
             by_place.setdefault(s.large, []).append(s)
@@ -201,19 +202,21 @@ class Cuts:
 
     def of(self, place: Place) -> list[tuple[int, Dim]]:
         """(stride, extent) of the dim's atoms, outermost first."""
-        extent = self.extents[place]
-        strides = [1, *sorted(self.cuts.get(place, ()))]
-        if not isinstance(extent, int):
-            return [(1, extent)]
-        ends = [*strides[1:], extent]
-        return [(s, e // s) for s, e in reversed(list(zip(strides, ends, strict=True)))]
+        if place not in self._atoms:
+            extent = self.extents[place]
+            atoms: list[tuple[int, Dim]] = [(1, extent)]
+            if place in self.cuts and isinstance(extent, int):
+                strides = [1, *sorted(self.cuts[place])]
+                atoms = [(s, e // s) for s, e in zip(strides, [*strides[1:], extent], strict=True)]
+            self._atoms[place] = atoms[::-1]
+        return self._atoms[place]
 
 
 def aligned(s: Section, cuts: Cuts) -> list[tuple[int, int]]:
     """The strides (in the large, in the small dim) of atoms that are one."""
     if s.offset or (s.stride == 1 and not _fits(s, cuts)):
         return []
-    large = {stride: extent for stride, extent in cuts.of(s.large)}
+    large = dict(cuts.of(s.large))
     return [
         (stride * s.stride, stride)
         for stride, extent in cuts.of(s.small)

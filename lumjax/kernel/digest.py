@@ -16,7 +16,7 @@ from lumjax.trace.core import Eqn, Literal, Var
 from lumjax.trace.dim import Expr
 from lumjax.trace.form import Form, ScalarOp
 
-FORMAT = 2  # of the texts below
+FORMAT = 3  # of the texts below
 
 
 def digest(text: str) -> str:
@@ -79,27 +79,36 @@ def _plain_text(value: Any) -> str:
             raise TypeError(f"no stable text for {type(value).__qualname__}")
 
 
+def operation_text(name: str, form: Form, params: Mapping[str, Any]) -> str:
+    """What an operation computes, whatever its operands."""
+    return f"{name} {stable_text(form)} {stable_text(params)}"
+
+
 def region_text(
     inputs: Sequence[Var],
     outputs: Sequence[Var],
     eqns: Sequence[Eqn],
-    forms: Sequence[Form],
+    texts: Sequence[str],
     inside: Set[Var] = frozenset(),
 ) -> str:
-    """The program with variables numbered in order of appearance."""
+    """The program with variables numbered in order of appearance; `texts` as operation_text's."""
     number: dict[Var, int] = {}
+    names: dict[ShapedArray, str] = {}
+
+    def name(aval: ShapedArray) -> str:
+        if aval not in names:
+            names[aval] = str(aval.strip_weak())
+        return names[aval]
+
     for v in (*inputs, *(o for e in eqns for o in e.outputs)):
         number[v] = len(number)
-    lines = [f"region {FORMAT}", *(str(v.aval.strip_weak()) for v in inputs)]
-    for eqn, form in zip(eqns, forms, strict=True):
+    lines = [f"region {FORMAT}", *(name(v.aval) for v in inputs)]
+    for eqn, text in zip(eqns, texts, strict=True):
         operands = [
             stable_text(a.value) if isinstance(a, Literal) else f"v{number[a]}" for a in eqn.inputs
         ]
-        results = [f"v{number[o]}:{o.aval.strip_weak()}" for o in eqn.outputs]
-        params = stable_text(eqn.params)
-        lines.append(
-            f"{','.join(results)}={eqn.prim.name} {stable_text(form)} {params} {','.join(operands)}"
-        )
+        results = [f"v{number[o]}:{name(o.aval)}" for o in eqn.outputs]
+        lines.append(f"{','.join(results)}={text} {','.join(operands)}")
     lines.append("return " + ",".join(f"v{number[o]}" for o in outputs))
     lines.append("inside " + ",".join(str(n) for n in sorted(number[v] for v in inside)))
     return "\n".join(lines)

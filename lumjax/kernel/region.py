@@ -11,11 +11,10 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from lumjax import dtype as dt
-from lumjax.kernel.digest import digest, has_text, region_text
+from lumjax.kernel.digest import digest, has_text, operation_text, region_text
 from lumjax.kernel.inside import Inside
 from lumjax.kernel.remat import Parts, recompute
 from lumjax.record import record
@@ -34,9 +33,11 @@ from lumjax.trace.form import (
     ScalarOp,
     Scatter,
 )
+from lumjax.trace.simplify import freeze
 
 LIMIT = 256  # equations per region: keeps e-graphs small and lets layers repeat
 _SHARED = 1024  # equations that read one array of at least this many elements belong together
+_RUN = 16  # elements in a row that a layout for contractions must keep together
 _CLONES = 24  # equations at most in a cone that is cloned rather than stored
 
 
@@ -118,24 +119,66 @@ def classify(eqn: Eqn, native: NativeTest | None = None) -> Form:
     return form
 
 
+class _Classes:
+    """The forms and texts of equations; equations that look the same share them."""
+
+    def __init__(self, native: NativeTest | None) -> None:
+        self.native = native
+        self.known: dict[Any, tuple[Form, str, bool]] = {}
+
+    def of(self, eqn: Eqn) -> tuple[Form, str, bool]:
+        """The equation's form, the text of what it does (empty where it runs alone), and whether it
+        does nothing.
+        """
+        avals = [(a.aval.shape, a.aval.dtype) for a in (*eqn.inputs, *eqn.outputs)]
+        key = (eqn.prim, tuple(avals), freeze(eqn.params))
+        found = self.known.get(key)
+        if found is None:
+            form = classify(eqn, self.native)
+            alone = isinstance(form, (Opaque, Barrier))
+            text = "" if alone else operation_text(eqn.prim.name, form, eqn.params)
+            nothing = isinstance(form, Move) and form.maps[0].is_identity(eqn.inputs[0].aval.shape)
+            found = self.known[key] = form, text, nothing
+        return found
+
+
 class _Cutter:
     def __init__(self, jaxpr: Jaxpr, limit: int, native: NativeTest | None) -> None:
         self.jaxpr, self.limit = jaxpr, limit
-        self.eqns = jaxpr.eqns
-        self.forms = [classify(e, native) for e in self.eqns]
+        self.kept = frozenset(a for a in jaxpr.outputs if isinstance(a, Var))
+        self.eqns: list[Eqn] = []
+        self.forms: list[Form] = []
+        self.texts: list[str] = []
+        self._classify(_Classes(native))
+        self.effects = [e.effect for e in self.eqns]
         self.alone = [isinstance(f, (Opaque, Barrier)) for f in self.forms]
         self.maker = {v: k for k, e in enumerate(self.eqns) for v in e.outputs}
         self.users: dict[Var, list[int]] = {}
         for k, eqn in enumerate(self.eqns):
             for v in _variables(eqn.inputs):
                 self.users.setdefault(v, []).append(k)
-        self.kept = frozenset(a for a in jaxpr.outputs if isinstance(a, Var))
         found = Inside(self.eqns, self.forms, self.alone, self.maker, self.users, _elements, volume)
         self.inside = found.find(self.kept)
         self.heavy = self._heavy()
+        self.settled = self._settled()
         self.cone = self._cones()
         self.level = self._levels()
         self._sink()
+
+    def _classify(self, classes: _Classes) -> None:
+        """The equations that do something, with their forms and texts."""
+        names: dict[Atom, Atom] = {}
+        for eqn in self.jaxpr.eqns:
+            form, text, nothing = classes.of(eqn)
+            if names and any(a in names for a in eqn.inputs):
+                atoms = tuple([names.get(a, a) for a in eqn.inputs])
+                eqn = Eqn(eqn.prim, atoms, eqn.outputs, eqn.params, eqn.source)
+            if nothing and eqn.outputs[0] not in self.kept:
+                names[eqn.outputs[0]] = eqn.inputs[0]
+                continue
+            self.eqns.append(eqn)
+            self.forms.append(form)
+            self.texts.append(text)
 
     def _heavy(self) -> list[bool]:
         """Whether a reduction lies between an equation and what exists before its region."""
@@ -145,6 +188,36 @@ class _Cutter:
             own = isinstance(self.forms[k], (Reduce, Contract))
             heavy.append(not self.alone[k] and (own or above))
         return heavy
+
+    def _settled(self) -> list[bool]:
+        """Whether an equation lays out for contractions alone what a reduction computed.
+
+        Then it is stored in that layout, if its runs are long, rather than rearranged at each use.
+        """
+        settled = [False] * len(self.eqns)
+        for k in reversed(range(len(self.eqns))):
+            form, eqn = self.forms[k], self.eqns[k]
+            if not isinstance(form, Move) or len(form.maps) != 1 or self.alone[k]:
+                continue
+            v, out = eqn.inputs[0], eqn.outputs[0]
+            users = self.users.get(out, ())
+            if (
+                isinstance(v, Var)
+                and v in self.maker
+                and self.heavy[self.maker[v]]
+                and not self.inside[self.maker[v]]
+                and v not in self.kept
+                and self.users[v] == [k]
+                and users
+                and all(isinstance(self.forms[u], Contract) or settled[u] for u in users)
+                and _elements(v) == _elements(out)
+            ):
+                settled[k] = estimate(form.maps[0].contiguous_run(v.aval.shape)) >= _RUN
+        for k, eqn in enumerate(self.eqns):
+            made = next(_made(self, eqn), None) if settled[k] else None
+            if made is not None and isinstance(self.forms[self.maker[made]], Move):
+                settled[k] = settled[self.maker[made]]
+        return settled
 
     def _cones(self) -> list[tuple[int, int] | None]:
         """(equations, bytes read) of the cone of each equation that may be cloned, else None."""
@@ -157,7 +230,7 @@ class _Cutter:
                 read += below[1] if below else _bytes(v)
             match self.forms[k]:
                 case Iota() | Move(maps=(_,)):
-                    clone = size <= _CLONES
+                    clone = size <= _CLONES and not self.settled[k]
                 case Map():
                     clone = size <= _CLONES and 4 * read <= _bytes(eqn.outputs[0])
                 case _:
@@ -183,7 +256,7 @@ class _Cutter:
             level = max(
                 (levels[self.maker[v]] + self._steps_up(v, k) for v in _made(self, eqn)), default=0
             )
-            if eqn.effect is not Effect.NONE:
+            if self.effects[k] is not Effect.NONE:
                 level = last_effect = max(level, last_effect + 1)
             levels.append(level)
         return levels
@@ -193,7 +266,8 @@ class _Cutter:
         for k in reversed(range(len(self.eqns))):
             eqn, form = self.eqns[k], self.forms[k]
             users = self.users.get(eqn.outputs[0], []) if len(eqn.outputs) == 1 else []
-            if not users or eqn.outputs[0] in self.kept or not isinstance(form, (Map, Move, Iota)):
+            movable = isinstance(form, (Map, Move, Iota)) and not self.settled[k]
+            if not users or eqn.outputs[0] in self.kept or not movable:
                 continue
             made = sum(_bytes(v) for v in _made(self, eqn))
             target = min(self.level[u] - self._steps_up(eqn.outputs[0], u) for u in users)
@@ -267,7 +341,7 @@ class _Cutter:
                     if self.maker[v] not in own:
                         needs[n].add(where[self.maker[v]])
                         needed.add(v)
-                if self.eqns[k].effect is not Effect.NONE:
+                if self.effects[k] is not Effect.NONE:
                     if previous_effect is not None:
                         needs[n].add(previous_effect)
                     previous_effect = n
@@ -306,48 +380,70 @@ class _Cutter:
         form = self.forms[part[0]]
         if isinstance(form, (Opaque, Barrier)):
             return Alone(self.eqns[part[0]], form)
+        live = self._live(part, own, needed)
+        wanted = [k for k in live if k in own and self.eqns[k].outputs[0] in needed]
+        live, outputs = self._ordered(live, wanted)
         fresh: dict[Var, Var] = {}  # clones get variables of their own
         eqns: list[Eqn] = []
-        for k in part:
+        for k in live:
             eqn = self.eqns[k]
-            inputs = tuple(fresh.get(a, a) if isinstance(a, Var) else a for a in eqn.inputs)
-            outputs = eqn.outputs
             if k not in own:
-                outputs = (fresh.setdefault(eqn.outputs[0], Var(eqn.outputs[0].aval)),)
-            eqns.append(replace(eqn, inputs=inputs, outputs=outputs))
-        inside = frozenset(e.outputs[0] for k, e in zip(part, eqns, strict=True) if self.inside[k])
-        return make_region(eqns, [self.forms[k] for k in part], needed, inside)
+                fresh[eqn.outputs[0]] = Var(eqn.outputs[0].aval)
+            if k not in own or any(a in fresh for a in eqn.inputs):
+                atoms = tuple([fresh.get(a, a) if isinstance(a, Var) else a for a in eqn.inputs])
+                results = tuple([fresh.get(v, v) for v in eqn.outputs])
+                eqn = Eqn(eqn.prim, atoms, results, eqn.params, eqn.source)
+            eqns.append(eqn)
+        made = {v for e in eqns for v in e.outputs}
+        inputs = tuple(
+            dict.fromkeys(v for e in eqns for v in _variables(e.inputs) if v not in made)
+        )
+        inside = frozenset(e.outputs[0] for k, e in zip(live, eqns, strict=True) if self.inside[k])
+        text = region_text(inputs, outputs, eqns, [self.texts[k] for k in live], inside)
+        forms = tuple([self.forms[k] for k in live])
+        return Region(inputs, tuple(outputs), tuple(eqns), forms, digest(text), inside)
 
+    def _ordered(self, live: Sequence[int], wanted: Sequence[int]) -> tuple[list[int], list[Var]]:
+        """The equations and the outputs in an order that does not depend on the program's.
 
-def make_region(
-    eqns: Sequence[Eqn],
-    forms: Sequence[Form],
-    needed: set[Var],
-    inside: frozenset[Var] = frozenset(),
-) -> Region:
-    """A region of these equations; its outputs are their outputs that are in `needed`.
+        Outputs come by what they compute, equations when an output first needs them.
+        """
+        inside = frozenset(live)
+        meaning: dict[int, str] = {}
+        below: dict[int, list[int]] = {}
+        for k in live:
+            parts = [self.texts[k]]
+            below[k] = []
+            for a in self.eqns[k].inputs:
+                made = self.maker.get(a, -1) if isinstance(a, Var) else -1
+                if made in inside:
+                    below[k].append(made)
+                    parts.append(meaning[made])
+                else:
+                    parts.append(str(a.aval) if isinstance(a, Var) else a.value.tobytes().hex())
+            meaning[k] = digest(",".join(parts))
+        first = sorted(wanted, key=lambda k: (meaning[k], k))
+        order: dict[int, None] = {}
+        stack = first[::-1]
+        while stack:
+            k = stack[-1]
+            missing = [m for m in below[k] if m not in order] if k not in order else []
+            if missing:
+                stack += missing[::-1]
+                continue
+            order.setdefault(stack.pop())
+        return list(order), [self.eqns[k].outputs[0] for k in first]
 
-    Equations on which no output depends are dropped.
-    """
-    eqns, forms = _live(eqns, forms, needed)
-    made = {v for e in eqns for v in e.outputs}
-    inputs = dict.fromkeys(v for e in eqns for v in _variables(e.inputs) if v not in made)
-    outputs = [v for e in eqns for v in e.outputs if v in needed]
-    inside &= made
-    key = digest(region_text(tuple(inputs), outputs, eqns, forms, inside))
-    return Region(tuple(inputs), tuple(outputs), tuple(eqns), tuple(forms), key, inside)
-
-
-def _live(
-    eqns: Sequence[Eqn], forms: Sequence[Form], needed: set[Var]
-) -> tuple[list[Eqn], list[Form]]:
-    wanted = set(needed)
-    kept: list[tuple[Eqn, Form]] = []
-    for eqn, form in zip(reversed(eqns), reversed(forms), strict=True):
-        if wanted.intersection(eqn.outputs):
-            kept.append((eqn, form))
-            wanted.update(_variables(eqn.inputs))
-    return [e for e, _ in reversed(kept)], [f for _, f in reversed(kept)]
+    def _live(self, part: Sequence[int], own: set[int], needed: set[Var]) -> list[int]:
+        """The equations on which something needed outside depends."""
+        wanted: set[Var] = set()
+        kept: list[int] = []
+        for k in reversed(part):
+            (out,) = self.eqns[k].outputs
+            if out in wanted or (k in own and out in needed):
+                kept.append(k)
+                wanted.update(_variables(self.eqns[k].inputs))
+        return kept[::-1]
 
 
 def _variables(atoms: Sequence[Atom]) -> Iterator[Var]:

@@ -65,8 +65,11 @@ class Eqn:
     @property
     def effect(self) -> Effect:
         """The equation's effect: the primitive's own, or the strongest of the jaxprs it carries."""
-        found = [self.prim.effect, *(j.effect for j in sub_jaxprs(self.params))]
-        return max(found, key=lambda e: e.value)
+        strongest = self.prim.effect
+        for jaxpr in sub_jaxprs(self.params):
+            found = jaxpr.effect
+            strongest = found if found.value > strongest.value else strongest
+        return strongest
 
 
 @record(eq=False, weakref_slot=True)
@@ -103,7 +106,9 @@ def sub_jaxprs(params: Params) -> Iterator[Jaxpr]:
         if isinstance(value, Jaxpr):
             yield value
         elif isinstance(value, tuple):
-            yield from (v for v in value if isinstance(v, Jaxpr))
+            for v in value:
+                if isinstance(v, Jaxpr):
+                    yield v
 
 
 @record
