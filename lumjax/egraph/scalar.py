@@ -84,6 +84,9 @@ class Operations:
         key = (eqn.prim.name, op.name, stable_text(eqn.params))
         if key in self._same:
             return
+        if op.name == "cast":  # the term's dtype says it all
+            self._same[key] = self.by_name.setdefault("cast", OPS["cast"])
+            return
         known = (k for k in self.by_name.values() if k == op)
         found = next(known, None)
         if found is None:

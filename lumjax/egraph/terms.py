@@ -37,14 +37,15 @@ from lumjax.kernel.term import (
     free_names,
     subterms,
 )
+from lumjax.record import record
 from lumjax.trace.dim import same
-from lumjax.trace.form import ReduceOp, Trait
+from lumjax.trace.form import ReduceOp
 
 FOLD = "fold-constants"
 _STEPS = {"stream": 4}  # conclusions follow from each other, term by term
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Node:
     """One way to compute a class: a term whose subterms are the classes `args`."""
 
@@ -52,14 +53,14 @@ class Node:
     args: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Leaf:
     """A literal, load or index value; its index terms are the node's arguments."""
 
     term: Term
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Operation:
     """A scalar operation, by its name in the region."""
 
@@ -67,7 +68,7 @@ class Operation:
     dtype: dt.DType
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Reducing:
     """A reduction; the arguments of a scaled sum are its body, statistic and factor."""
 
@@ -77,14 +78,14 @@ class Reducing:
     scaled: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Known:
     """What a loop over the axes knows of a statistic so far."""
 
     axes: frozenset[Axis]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Classes:
     """An e-graph read back. Classes are numbers; `free` are the axes a value really depends on,
     `bound` those that something in it is always reduced over, `traced` has the nodes as inserted.
@@ -384,7 +385,7 @@ class Session:
         dtype = dt.NUMERIC[self._i64(inputs[1])]
         with np.errstate(all="ignore"):
             values = [value_of(a) for a in args]
-            if Trait.CAST in op.traits:
+            if op.name == "cast":
                 result = convert(values[0].reshape(1), dtype).reshape(())
             else:
                 result = np.asarray(op.numpy(*values))

@@ -281,6 +281,18 @@ SUMS = (
         tolerance=1e-5,
     ),
     _sums(
+        "sum-shifted",  # only where the second sum is in the program
+        "(sum d j (mul* d (add* d a c) r))",
+        "(add d (sum d j (mul d a r)) (mul d c s))",
+        op("mul", total((J,), op("mul", op("add", _x, _row), _y)), total((J,), _y)),
+        op(
+            "mul",
+            op("add", total((J,), op("mul", _x, _y)), op("mul", _row, total((J,), _y))),
+            total((J,), _y),
+        ),
+        "(invariant c j) (varies a j) (= s (sum d j r))",
+    ),
+    _sums(
         "sum-select",
         "(sum d j (select d p r z))",
         "(select d p (sum d j r) z)",
