@@ -18,6 +18,7 @@ from typing import TypeAlias
 
 from lumjax.kernel.emit import Reject
 from lumjax.kernel.ir import Kernel
+from lumjax.kernel.schedule import Schedule
 from lumjax.kernel.term import Buffer, Group, Root
 from lumjax.record import record
 
@@ -34,6 +35,7 @@ class Plan:
     truncated: bool = (
         False  # the search was stopped by the clock, so another run may find another plan
     )
+    schedules: tuple[Schedule, ...] | None = None  # of the groups, as measured; None: not measured
 
 
 @record
@@ -70,8 +72,9 @@ class Measured:
     refused: int = 0  # candidates that verification refused
 
 
-# Makes a kernel of a group, or names the term whose store may help; looks at the group alone.
-Lower: TypeAlias = Callable[[Group], Kernel | Reject]
+# Makes a kernel of a group, with a schedule if one was measured, or names the term whose store may
+# help; looks at the group alone.
+Lower: TypeAlias = Callable[..., Kernel | Reject]
 
 
 @record

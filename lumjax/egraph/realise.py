@@ -12,6 +12,7 @@ from lumjax.egraph.stores import store_forced
 from lumjax.kernel.emit import Reject
 from lumjax.kernel.ir import Kernel
 from lumjax.kernel.scalar import lower_scalar
+from lumjax.kernel.schedule import DEFAULT
 from lumjax.kernel.term import Apply, Buffer, Group, Reduction, Root, Term
 
 _PATIENCE = 8  # rejections after which a rejected group's roots stay alone
@@ -90,8 +91,9 @@ def kernels_of(plan: Plan, lower: Lower) -> tuple[tuple[Kernel, ...], tuple[str,
     """A stored plan's kernels and the buffers that fall back; None if a group is now rejected."""
     kernels: list[Kernel] = []
     fallbacks: list[str] = []
-    for group in plan.groups:
-        result = lower(group)
+    schedules = plan.schedules or (DEFAULT,) * len(plan.groups)
+    for group, schedule in zip(plan.groups, schedules, strict=True):
+        result = lower(group) if schedule == DEFAULT else lower(group, schedule)
         if isinstance(result, Reject):
             root, *others = group.roots
             if others:

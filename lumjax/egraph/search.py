@@ -24,9 +24,12 @@ from lumjax.egraph.relevance import may_rewrite
 from lumjax.egraph.rules.registry import load_rules
 from lumjax.egraph.scalar import Operations
 from lumjax.egraph.terms import Saturation, warm_graph
+from lumjax.kernel.emit import Reject
+from lumjax.kernel.ir import Kernel
 from lumjax.kernel.lower import lower as lower_group
 from lumjax.kernel.region import Region
-from lumjax.kernel.term import Axis, Reduction, Root, subterms
+from lumjax.kernel.schedule import DEFAULT, Schedule
+from lumjax.kernel.term import Axis, Group, Reduction, Root, subterms
 from lumjax.target import Target
 
 ITERATIONS = 8  # of every ruleset
@@ -41,7 +44,7 @@ def search(
     `lower` makes a kernel of a group, or rejects it (default: kernel/lower.py for the target).
     """
     budget = budget or budget_of_config()
-    make: Lower = lower or (lambda group: lower_group(group, target))
+    make: Lower = lower or lower_for(target)
     found = stored(region, target, budget, make)
     if found is None:
         operations = Operations(region)
@@ -52,11 +55,20 @@ def search(
     return found
 
 
+def lower_for(target: Target) -> Lower:
+    """kernel/lower.py for a target."""
+
+    def make(group: Group, schedule: Schedule = DEFAULT) -> Kernel | Reject:
+        return lower_group(group, target, schedule=schedule)
+
+    return make
+
+
 def stored(
     region: Region, target: Target, budget: Budget, lower: Lower | None = None
 ) -> Found | None:
     """What an earlier search by the same budget left on disk; None if nothing usable is there."""
-    make: Lower = lower or (lambda group: lower_group(group, target))
+    make: Lower = lower or lower_for(target)
     started = time.perf_counter()
     plan = load_plan(plan_key(region, target, budget, config.fast_math), Operations(region))
     made = None if plan is None else kernels_of(plan, make)

@@ -8,6 +8,7 @@ from typing import Any, assert_never
 from lumjax import dtype as dt
 from lumjax.egraph.plan import Measured, Plan, Report
 from lumjax.egraph.scalar import Operations
+from lumjax.kernel.schedule import Schedule
 from lumjax.kernel.term import (
     Apply,
     Axis,
@@ -55,6 +56,14 @@ def _frozen(value: Any) -> Any:
     return tuple(map(_frozen, value)) if isinstance(value, list) else value
 
 
+def _schedules(value: Any, count: int) -> tuple[Schedule, ...] | None:
+    if value is None:
+        return None
+    if len(value) != count:
+        raise ValueError("a schedule for each group")
+    return tuple(Schedule(**{str(k): int(v) for k, v in entry.items()}) for entry in value)
+
+
 def _dim(d: Dim) -> Any:
     return d if isinstance(d, int) else [d.op.value, [_dim(a) for a in d.args], d.name, d.lo, d.hi]
 
@@ -100,6 +109,7 @@ class _Writer:
             "groups": groups,
             "cost": plan.cost.hex(),
             "truncated": plan.truncated,
+            "schedules": None if plan.schedules is None else list(map(asdict, plan.schedules)),
         }
 
     def _root(self, root: Root) -> Any:
@@ -150,6 +160,7 @@ class _Reader:
             tuple(Group(tuple(map(self._root, g))) for g in value["groups"]),
             float.fromhex(value["cost"]),
             bool(value["truncated"]),
+            _schedules(value["schedules"], len(value["groups"])),
         )
 
     def _root(self, value: Any) -> Root:

@@ -39,6 +39,7 @@ from lumjax.kernel.ir import (
 from lumjax.kernel.prepare import group_axes, offset
 from lumjax.kernel.rewrite import axis_symbol, rebuild, rewrite
 from lumjax.kernel.row import cone
+from lumjax.kernel.schedule import DEFAULT, PANELS, Schedule
 from lumjax.kernel.share import extent
 from lumjax.kernel.split import Part, combine_parts
 from lumjax.kernel.term import Axis, Buffer, Load, Reduction, Root, Term, free_names
@@ -73,11 +74,15 @@ class Tiling:
     cols: int
 
 
-def tile_shape(dtype: dt.DType, target: Target, columns: int) -> tuple[int, int]:
+def tile_shape(
+    dtype: dt.DType, target: Target, columns: int, schedule: Schedule = DEFAULT
+) -> tuple[int, int]:
     """Rows and columns of the register tile for results of `columns` columns."""
     lanes = target.lanes(dt.accumulation_dtype(dtype).itemsize)
     many = target.vector_registers >= 32
-    vectors = min(3 if many else 2, -(-columns // lanes))
+    vectors = min(schedule.vectors or (3 if many else 2), -(-columns // lanes))
+    if schedule.rows:
+        return schedule.rows, vectors * lanes
     rows = {1: 12, 2: 12, 3: 8}[vectors] if many else {1: 8, 2: 6}[vectors]
     return rows, vectors * lanes
 
@@ -108,7 +113,7 @@ def contraction(
     if order[-1] in left or (order[-1] not in right and _strided(sides, left[-1], right[-1])):
         sides, left, right = (sides[1], sides[0]), right, left
     m, n = max(left, key=lambda a: (extent(emitter, [a]) >= 4, left.index(a))), right[-1]
-    rows, cols = tile_shape(term.dtype, emitter.target, extent(emitter, [n]))
+    rows, cols = tile_shape(term.dtype, emitter.target, extent(emitter, [n]), emitter.schedule)
     outer = tuple(a for a in order if a is not m and a is not n)
     rows = balanced(rows, extent(emitter, [m]))
     k = tuple(ordered_axes([replace_body(term, sides[0])]))
@@ -191,7 +196,8 @@ def cut(emitter: Emitter, tiling: Tiling, work: int) -> Blocks:
     depth = extent(emitter, tiling.k)
     itemsize = held(tiling.term).itemsize
     fitting = max(1, emitter.target.l2 // 2 // max(1, depth * itemsize * tiling.rows))
-    tall = tiling.rows * min(fitting, 32, -(-m // tiling.rows))
+    most = -(-emitter.schedule.height // tiling.rows) or 32
+    tall = tiling.rows * min(fitting, most, -(-m // tiling.rows))
     across = -(-n // tiling.cols)
     blocks = extent(emitter, tiling.outer) * -(-m // tall)
     wide = across
@@ -229,6 +235,8 @@ def stage_right(emitter: Emitter, tiling: Tiling) -> Panels | None:
     uses = extent(emitter, [tiling.m, *(a for a in tiling.outer if a not in outer)])
     wide = extent(emitter, [tiling.n]) >= WIDE
     large = wide and total > emitter.target.l2 // 2 and uses >= 64
+    if emitter.schedule.right:
+        large = emitter.schedule.right == PANELS
     if plain(tiling.rhs, tiling.k, tiling.n) and not large:
         return None
     panels = dims.ceiling_divide(tiling.n.extent, tiling.cols)

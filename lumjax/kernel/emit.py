@@ -37,6 +37,7 @@ from lumjax.kernel.ir import (
 )
 from lumjax.kernel.prepare import Prepared, group_axes, offset
 from lumjax.kernel.rewrite import axis_symbol, rename
+from lumjax.kernel.schedule import DEFAULT, Schedule
 from lumjax.kernel.term import (
     Apply,
     Axis,
@@ -217,9 +218,12 @@ Inside: TypeAlias = Callable[[Scope], None]
 class Emitter:
     """Builds the phases of one kernel."""
 
-    def __init__(self, prepared: Prepared, target: Target | None = None) -> None:
+    def __init__(
+        self, prepared: Prepared, target: Target | None = None, schedule: Schedule = DEFAULT
+    ) -> None:
         self.prepared = prepared
         self.target = target
+        self.schedule = schedule
         self.scratch_bytes = target.l2 // 4 if target else 0
         self.chunks: dict[str, Dim] = {}
         self.workspace: dict[str, Buffer] = {}

@@ -65,16 +65,16 @@ def shape(emitter: Emitter, roles: Roles, rows: Axis) -> Shape:
         each = LONE_BYTES // height // max(c.term.dtype.itemsize for c in roles.carries)
         return _shape(emitter, height, 1, lanes, min(each, _up(long, lanes)))
     size = max(held(t).itemsize for t in tiled)
-    register, cols = tile_shape(tiled[0].dtype, emitter.target, long)
+    register, cols = tile_shape(tiled[0].dtype, emitter.target, long, emitter.schedule)
     kept = [extent(emitter, c.columns) for c in roles.carries if c.columns]
     kept += [extent(emitter, i.term.axes) for i in roles.inner]
     room = emitter.target.l2 // 2 // size // max(1, sum(kept))
-    height = max(2 * register, min(HEIGHT, room))
+    height = max(2 * register, min(emitter.schedule.height or HEIGHT, room))
     while height > 4 * register and _units(emitter, roles, many, height) < ENOUGH_UNITS:
         height //= 2
     height = min(_near(height, register), _up(many, register))
     tiles = max(1, len(roles.inner), sum(1 for c in roles.carries if c.columns))
-    width = min(WIDTH, emitter.target.l2 // 4 // size // tiles // height)
+    width = min(emitter.schedule.width or WIDTH, emitter.target.l2 // 4 // size // tiles // height)
     width = max(cols, width // cols * cols)
     return _shape(
         emitter, height, balanced(register, min(many, height)), cols, min(width, _up(long, cols))

@@ -31,6 +31,7 @@ from lumjax.kernel.prepare import prepare
 from lumjax.kernel.roles import Roles, fold_roles
 from lumjax.kernel.row import emit_rows, grid_axes, reductions, unfit
 from lumjax.kernel.scalar import emit_scalar, lower_scalar
+from lumjax.kernel.schedule import DEFAULT, Schedule
 from lumjax.kernel.split import emit_split, split_axis
 from lumjax.kernel.term import Group, Reduction, Root, loads
 from lumjax.target import Target
@@ -45,10 +46,15 @@ class Program(NamedTuple):
     emit: Callable[[], None]
 
 
-def lower(group: Group, target: Target, name: str = "kernel") -> Kernel | Reject:
-    """One kernel that computes the group's roots, or the term that keeps it from being one."""
+def lower(
+    group: Group, target: Target, name: str = "kernel", schedule: Schedule = DEFAULT
+) -> Kernel | Reject:
+    """One kernel that computes the group's roots, or the term that keeps it from being one.
+
+    `schedule` replaces sizes that the loop programs would choose themselves.
+    """
     prepared = prepare(group)
-    emitter = Emitter(prepared, target)
+    emitter = Emitter(prepared, target, schedule)
     refused: Reject | None = None
     for parts in divisions(prepared.live()):
         programs = [choose(emitter, roots) for roots in parts]
