@@ -136,8 +136,19 @@ def work(
         if isinstance(term, Reduction):
             names = names | {a.name for a in term.axes}
         scalar += term_flops(term) * extent_of(names, axes) * (1 + (term in again))
-    rate = machine.contraction_flops * (1.0 if roles is None else machine.tiled)
+    rate = machine.contraction_flops * (1.0 if roles is None else _tiled(roles, machine))
     return scalar / machine.scalar_flops + contracted / rate
+
+
+def _tiled(roles: Roles, machine: Machine) -> float:
+    """The part of its rate that a contraction into tiles reaches: small tiles waste lanes."""
+    length, rows = estimate(roles.along.extent), roles.rows
+    full = min(1.0, length / machine.tile)
+    return (
+        machine.tiled
+        * full
+        * (1.0 if rows is None else min(1.0, 4 * estimate(rows.extent) / machine.tile))
+    )
 
 
 def _late(roles: Roles | None) -> set[Term]:

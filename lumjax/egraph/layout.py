@@ -105,7 +105,7 @@ class Layout:
         self.axes.update((a.name, a) for a in root.axes)
         for t in subterms(root.term):
             if isinstance(t, Reduction):
-                self.axes.update((a.name, a) for a in t.axes)
+                self.axes.update((a.name, a) for a in sorted(t.axes, key=lambda a: a.name))
 
     def store(self, term: Term) -> Root:
         """Store a term in a new temporary."""
@@ -166,6 +166,13 @@ class Layout:
         if key not in self._clusters:
             self._clusters[key] = self._below([r.term for r in roots])
         return self._clusters[key]
+
+    def join(self, a: Members, b: Members) -> Members:
+        """Both groups as one, where neither reads what the other stores."""
+        both = (*a, *b)
+        if names(both) not in self._clusters:
+            self._clusters[names(both)] = {**self.cluster(a), **self.cluster(b)}
+        return both
 
     def cluster_of(self, term: Term) -> dict[Term, None]:
         """What computing one term takes."""

@@ -92,7 +92,11 @@ class Groups:
 
     def fits(self, a: Members, b: Members) -> bool:
         """Whether one kernel may compute both groups."""
-        return self._alike(a, b) and self._one_program((*a, *b))
+        if not self._alike(a, b):
+            return False
+        first, second = self.writer[a[0].buffer.name], self.writer[b[0].buffer.name]
+        apart = not (second in self.needs(first) or first in self.needs(second))
+        return self._one_program(self.layout.join(a, b) if apart else (*a, *b))
 
     def _alike(self, a: Members, b: Members) -> bool:
         """A quick test that pairs which fit pass: rows that every root keeps or reduces over."""

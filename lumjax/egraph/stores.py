@@ -53,19 +53,15 @@ class Check:
         self.roots, self.axes = roots, layout.axes
         self.terms = layout.cluster(roots)
         self.found = _reductions(self.terms)
-        self.parents: dict[Term, list[Term]] = {}
-        self.loaded: dict[Term, Term] = {}
-        self.below: dict[Term, frozenset[Reduction]] = {}
-        nothing = frozenset[Reduction]()
+        self._layout = layout
+        self._position: dict[Term, int] = {t: 1 << k for k, t in enumerate(self.found)}
+        below: dict[Term, int] = {}
         for t in self.terms:
-            under = nothing
-            for c in dict.fromkeys(children(t)):
-                self.parents.setdefault(c, []).append(t)
-                if c in self.terms:
-                    under |= self.below[c]
-                else:
-                    self.loaded[c] = layout.load(layout.holders[c])
-            self.below[t] = under | {t} if isinstance(t, Reduction) else under
+            under = self._position.get(t, 0)
+            for c in children(t):
+                under |= below.get(c, 0)
+            below[t] = under
+        self._below = below
         self.inside = {r.term for r in roots}
         # The group as kernels see it and the roles of its axes, if it takes a loop over tiles.
         self.folded: tuple[list[Term], list[Root], Roles] | None = None
@@ -100,8 +96,11 @@ class Check:
 
     def _finished(self) -> tuple[list[Root], dict[Term, Term]]:
         """The roots as kernels see them, and for each of their terms the term it came from."""
-        done: dict[Term, Term] = dict(self.loaded)
+        done: dict[Term, Term] = {}
         for t in self.terms:
+            for c in children(t):
+                if c not in done:  # stored
+                    done[c] = self._layout.load(self._layout.holders[c])
             done[t] = rebuilt(t, done)
         roots = [Root(r.buffer, r.axes, done[r.term]) for r in self.roots]
         origin: dict[Term, Term] = {}
@@ -122,6 +121,20 @@ class Check:
         """What tells quickly that groups cannot be one kernel."""
         return Summary(frozenset(map(over, self.roots)), frozenset(map(self.free, self.found)))
 
+    def below(self, term: Term) -> list[Reduction]:
+        """The reductions that computing a term takes, itself included."""
+        mask = self._below.get(term, 0)
+        return [t for t in self.found if mask & self._position[t]] if mask else []
+
+    @cached_property
+    def parents(self) -> dict[Term, list[Term]]:
+        """The terms of the group that use a term directly."""
+        found: dict[Term, list[Term]] = {}
+        for t in self.terms:
+            for c in dict.fromkeys(children(t)):
+                found.setdefault(c, []).append(t)
+        return found
+
     @property
     def walks(self) -> tuple[frozenset[Axis], frozenset[Axis]] | None:
         """The axes that a loop over tiles goes along, and those of its jobs."""
@@ -134,7 +147,7 @@ class Check:
     def _contraction(self, contractions: Sequence[Reduction]) -> Term | None:
         for t in contractions:
             for factor in factors(t) or ():
-                if self.below.get(factor):
+                if self._below.get(factor):
                     return factor
         outer = contractions[-1]
         alone = len(self.found) == 1
@@ -170,12 +183,14 @@ class Check:
             return self._serial(grid)
         if self.splits():
             return None
-        inner = {u for t in wrong for c in children(t) for u in self.below.get(c, ())}
+        inner = {u for t in wrong for u in self.below(t) if u is not t}
         outermost = [t for t in reversed(wrong) if t not in inner and t not in self.inside]
         remaining = outermost or [t for t in reversed(wrong) if t not in self.inside]
         if not remaining:  # only roots are in each other's way: store what they are made from
-            remaining = [u for t in wrong for u in self.below[t] if u not in self.inside]
-        return self._lifted(remaining[0]) if remaining else None
+            remaining = [u for t in wrong for u in self.below(t) if u not in self.inside]
+        if remaining:
+            return self._lifted(remaining[0])
+        return wrong[0] if len(self.roots) > 1 else None
 
     def splits(self) -> bool:
         """Whether rows are reduced within, and some of the results across rows, in one pass.

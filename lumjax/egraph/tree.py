@@ -25,8 +25,8 @@ from lumjax.record import record
 
 _EXPLORE = 0.3  # weight of rarely visited branches
 _RANDOM = 0.15  # how often a rollout leaves the best known program
-_STAGNANT = 24  # rollouts without gain after which the search ends
-_FLIPS = 16  # of one program that are priced
+_STAGNANT = 12  # rollouts without gain after which the search ends
+_FLIPS = 8  # of one program that are priced
 _MORE = 1.5  # a flip may add this much to the work
 
 Choice: TypeAlias = "dict[int, Node]"
