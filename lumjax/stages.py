@@ -14,10 +14,13 @@ from typing import Any, TypeAlias
 from lumjax.background import worker
 from lumjax.config import config
 from lumjax.cpu.math import supported
+from lumjax.egraph.cache import plan_key, save_plan
 from lumjax.egraph.plan import Budget, Found
+from lumjax.egraph.scalar import Operations
 from lumjax.egraph.search import budget_of_config, search, stored
 from lumjax.kernel.region import Alone, Region, cut
 from lumjax.native import Checked, Unsupported, all_checked
+from lumjax.profile import profiled
 from lumjax.record import record
 from lumjax.target import Target
 from lumjax.trace.core import Atom, Eqn, Jaxpr, Var
@@ -88,7 +91,7 @@ def _compiled(region: Region, target: Target) -> tuple[Found, list[Checked]]:
 
 def _planned(region: Region, target: Target, budget: Budget) -> tuple[Found, list[Checked]]:
     if not (config.search_background and config.cache and budget.evaluations):
-        return _checked(search(region, target, budget), target)
+        return _searched(region, target, budget)
     found = stored(region, target, budget)
     if found is not None:
         return _checked(found, target)
@@ -97,12 +100,27 @@ def _planned(region: Region, target: Target, budget: Budget) -> tuple[Found, lis
 
     def later() -> None:
         with config.scope(**scope):
-            _checked(search(region, target, budget), target)
+            _searched(region, target, budget)
 
     unsearched = replace(budget, evaluations=0, profile=False)
     found, kernels = _checked(search(region, target, unsearched), target)
     worker.submit(later)
     return replace(found, report=replace(found.report, searching=True)), kernels
+
+
+def _searched(region: Region, target: Target, budget: Budget) -> tuple[Found, list[Checked]]:
+    """Search, measure if that was asked for, and keep what was chosen."""
+    found = search(region, target, budget)
+    if not budget.profile or found.plan.schedules is not None:
+        return _checked(found, target)
+    found, kernels = profiled(found, target, budget)
+    save_plan(
+        plan_key(region, target, budget, config.fast_math),
+        found.plan,
+        Operations(region),
+        found.report,
+    )
+    return found, kernels
 
 
 def _checked(found: Found, target: Target) -> tuple[Found, list[Checked]]:
