@@ -37,6 +37,8 @@ from lumjax.trace.simplify import freeze
 
 LIMIT = 256  # equations per region: keeps e-graphs small and lets layers repeat
 _SHARED = 1024  # equations that read one array of at least this many elements belong together
+_FEW = 256  # bytes that are read for nothing
+_SUMMARY = 16  # how many times larger than its result an array must be whose sum is small
 _RUN = 16  # elements in a row that a layout for contractions must keep together
 _CLONES = 24  # equations at most in a cone that is cloned rather than stored
 
@@ -162,6 +164,7 @@ class _Cutter:
         self.heavy = self._heavy()
         self.settled = self._settled()
         self.cone = self._cones()
+        self.update = self._updates()
         self.level = self._levels()
         self._sink()
 
@@ -232,11 +235,45 @@ class _Cutter:
                 case Iota() | Move(maps=(_,)):
                     clone = size <= _CLONES and not self.settled[k]
                 case Map():
-                    clone = size <= _CLONES and 4 * read <= _bytes(eqn.outputs[0])
+                    little = 4 * read <= _bytes(eqn.outputs[0]) or self._light(k, read)
+                    clone = size <= _CLONES and little
                 case _:
                     clone = False
             cones.append((size, read) if clone else None)
         return cones
+
+    def _light(self, k: int, read: int) -> bool:
+        """Whether computing a value anywhere costs nothing: a few numbers, no reduction."""
+        return read <= _FEW and not self.heavy[k]
+
+    def _updates(self) -> list[bool]:
+        """Whether an equation begins to update stored arrays by a small result of a reduction.
+
+        Nothing that depends on it is larger, and at least two stored arrays of its size are read:
+        what computes the result gains little by doing that as well, and updates repeat.
+        """
+        largest = [0] * len(self.eqns)  # elements of anything computed from the equation
+        others = [0] * len(self.eqns)  # stored arrays that are read on the way, at least
+        update = [False] * len(self.eqns)
+        for k in reversed(range(len(self.eqns))):
+            eqn = self.eqns[k]
+            size = max(map(_elements, eqn.outputs))
+            users = [u for v in eqn.outputs for u in self.users.get(v, ())]
+            ends = self.alone[k] or isinstance(self.forms[k], (Reduce, Contract))
+            largest[k] = max([size, *(largest[u] for u in users)])
+            if ends or any(self.alone[u] for u in users):
+                largest[k] = 1 << 62  # not elementwise to the end
+            own = sum(_elements(a) == size and self._exists(a) for a in eqn.inputs)
+            others[k] = min(4, own + sum(others[u] for u in users))
+            update[k] = isinstance(self.forms[k], Map) and largest[k] <= size and others[k] >= 2
+        return update
+
+    def _exists(self, atom: Atom) -> bool:
+        """Whether no reduction of the region is needed to know the array, and it is none."""
+        if not isinstance(atom, Var) or not atom.aval.ndim:
+            return False
+        made = self.maker.get(atom)
+        return made is None or not (self.heavy[made] or self.cone[made])
 
     def _steps_up(self, v: Var, k: int) -> int:
         """How many levels the edge from `v` to equation `k` climbs."""
@@ -244,6 +281,8 @@ class _Cutter:
         if self.alone[made] or self.alone[k]:
             return 1
         eqn = self.eqns[k]
+        if self.update[k] and isinstance(self.forms[made], Reduce):
+            return int(_elements(self.eqns[made].inputs[0]) >= _SUMMARY * _elements(v))
         if not isinstance(self.forms[k], Contract) or not self.heavy[made] or self.inside[made]:
             return 0
         others = sum(_elements(a) for a in (*eqn.inputs, *eqn.outputs) if a is not v)
@@ -290,6 +329,8 @@ class _Cutter:
                 continue
             for v in _variables(eqn.inputs):
                 made = self.maker.get(v)
+                if made is not None and self._is_light(made):
+                    continue
                 if made is not None and self.level[made] == self.level[k] and not self.alone[made]:
                     parent[find(made)] = find(k)
                 elif _elements(v) >= _SHARED and not isinstance(self.forms[k], Contract):
@@ -300,6 +341,10 @@ class _Cutter:
             if not self.alone[k]:
                 groups.setdefault(find(k), []).append(k)
         return [part for group in groups.values() for part in self._split(group)]
+
+    def _is_light(self, k: int) -> bool:
+        cone = self.cone[k]
+        return cone is not None and self._light(k, cone[1])
 
     def _split(self, group: list[int]) -> list[list[int]]:
         """Pieces of at most `limit` equations, cut where the fewest bytes are alive."""
