@@ -235,7 +235,8 @@ class Reader:
         before: tuple[Part, ...] = ()
         if report.rules or report.sizes:
             unsearched = replace(budget_of_config(), evaluations=0, profile=False, memory=0)
-            traced = search(region, target, unsearched)
+            with config.scope(cache=False):  # looking leaves nothing behind
+                traced = search(region, target, unsearched)
             before = tuple(
                 part(g, k, target) for g, k in zip(traced.plan.groups, traced.kernels, strict=True)
             )
