@@ -26,7 +26,7 @@ from lumjax.trace.dim import symbols
 
 _PASSES = 12  # over all classes; costs settle in a few
 _LARGE = 4000  # classes above which the closure of each is not kept
-_VISITS = 400_000  # classes that flips of one extraction may look at in all
+_VISITS = 200_000  # classes that flips of one extraction may look at in all
 _SWEEPS = 4  # over all classes of a program, each flipped where that is cheaper
 _WAITING = 1.0  # seconds that a waiting reduction is worth where all sums are to be streamed
 
@@ -82,35 +82,44 @@ class Extraction:
     def _settle(self, weigher: Weigher) -> dict[int, Best]:
         best: dict[int, Best] = {}
         nodes: dict[int, Node] = {}
+        changed = set(range(len(self.classes.nodes)))
         for _ in range(_PASSES if len(self.classes.nodes) <= _LARGE else 0):
-            changed = False
+            before, changed = changed, set[int]()
             for c in range(len(self.classes.nodes)):
-                changed |= self._improve(c, best, nodes, weigher)
+                for node in self.usable[c]:
+                    stale = c in before and c not in best
+                    stale = stale or any(a in changed or a in before for a in node.args)
+                    if stale and self._improve(c, node, best, nodes, weigher):
+                        changed.add(c)
             if not changed:
                 break
         return best
 
     def _improve(
-        self, c: int, best: dict[int, Best], nodes: dict[int, Node], weigher: Weigher
+        self,
+        c: int,
+        node: Node,
+        best: dict[int, Best],
+        nodes: dict[int, Node],
+        weigher: Weigher,
     ) -> bool:
-        changed = False
-        for node in self.usable[c]:
-            if any(a not in best for a in node.args):
-                continue
-            product = weigher.product(node, nodes)
-            args = node.args if product is None else (*product.args, *node.args[1:])
-            closure = frozenset(args).union(*(best[a].closure for a in args))
-            if c in closure:
-                continue
-            own = weigher.own(c, node, product)
-            if product is not None:
-                own += weigher.store(c, node)
-            cost = own + sum(best[k].own for k in sorted(closure))
-            old = best.get(c)
-            if old is None or cost < old.cost * (1 - 1e-9):
-                best[c], nodes[c] = Best(cost, own, node, closure), node
-                changed = True
-        return changed
+        """Take the node for its class if that is cheaper than what is known."""
+        if any(a not in best for a in node.args):
+            return False
+        product = weigher.product(node, nodes)
+        args = node.args if product is None else (*product.args, *node.args[1:])
+        closure = frozenset(args).union(*(best[a].closure for a in args))
+        if c in closure:
+            return False
+        own = weigher.own(c, node, product)
+        if product is not None:
+            own += weigher.store(c, node)
+        cost = own + sum(best[k].own for k in sorted(closure))
+        old = best.get(c)
+        if old is not None and cost >= old.cost * (1 - 1e-9):
+            return False
+        best[c], nodes[c] = Best(cost, own, node, closure), node
+        return True
 
     # ---- programs
 
@@ -179,17 +188,13 @@ class Extraction:
     def _flips(self, choice: dict[int, Node]) -> Iterator[tuple[bool, float, Choice]]:
         """Programs that differ in one class: whether the same is reduced, the cost, the choice."""
         roots, weigher = self.classes.roots, self.weigher
-        reduced = self._reduced(choice)
-        for c, node in list(self._alternatives(choice, weigher)):
+        reduced = _reduced(choice, weigher.order(roots, choice) or [])
+        for c, node in self._alternatives(choice, weigher):
             other: Choice = {**choice, c: node}
-            cost = weigher.cost(roots, other)
-            if cost is not None:
-                yield self._reduced(other) == reduced, cost, other
-
-    def _reduced(self, choice: Choice) -> frozenset[int]:
-        """The classes of a program that are reductions."""
-        order = self.weigher.order(self.classes.roots, choice) or []
-        return frozenset(c for c in order if isinstance(choice[c].shape, Reducing))
+            order = weigher.order(roots, other)
+            if order is not None:
+                cost = weigher.sum(roots, other, order)
+                yield _reduced(other, order) == reduced, cost, other
 
     def terms(self, chosen: Choice | None = None) -> Terms | None:
         """The roots' terms, by the cheapest nodes or, where given, by those chosen for a class.
@@ -230,6 +235,11 @@ class Extraction:
             case Known(axes=axes):
                 return Running(args[0], axes)
         assert_never(node.shape)
+
+
+def _reduced(choice: Choice, order: Sequence[int]) -> frozenset[int]:
+    """The classes of a program that are reductions."""
+    return frozenset(c for c in order if isinstance(choice[c].shape, Reducing))
 
 
 def _is_scaled(node: Node) -> bool:

@@ -35,6 +35,11 @@ class Weigher:
         self.classes, self.axes = classes, axes
         self.operations, self.machine, self.waiting = operations, machine, waiting
         self._points: dict[frozenset[str], int] = {}
+        # Nodes live as long as the classes: they are known by their identity here.
+        self._products: dict[tuple[int, int], Node | None] = {}
+        self._owns: dict[tuple[int, int, bool], float] = {}
+        self._stores: dict[int, float] = {}
+        self._waits: dict[int, bool] = {}
 
     def points(self, names: frozenset[str]) -> int:
         """The number of points over these axes."""
@@ -44,11 +49,18 @@ class Weigher:
 
     def product(self, node: Node, choice: Choice) -> Node | None:
         """The product under a contraction, if the node is one."""
-        shape = node.shape
-        if not isinstance(shape, Reducing) or shape.op is not ReduceOp.SUM:
+        if not isinstance(node.shape, Reducing) or node.shape.op is not ReduceOp.SUM:
             return None
         body = choice.get(node.args[0])
-        if body is None or body.shape != Operation("mul", shape.dtype):
+        if body is None:
+            return None
+        key = id(node), id(body)
+        if key not in self._products:
+            self._products[key] = self._product(node, node.shape, body)
+        return self._products[key]
+
+    def _product(self, node: Node, shape: Reducing, body: Node) -> Node | None:
+        if body.shape != Operation("mul", shape.dtype):
             return None
         left, right = (self.classes.free[a] for a in body.args)
         bound = {a.name for a in shape.axes}
@@ -62,6 +74,11 @@ class Weigher:
 
     def waits(self, node: Node) -> bool:
         """Whether the node is a reduction that another one over its axes must precede."""
+        if id(node) not in self._waits:
+            self._waits[id(node)] = self._must_wait(node)
+        return self._waits[id(node)]
+
+    def _must_wait(self, node: Node) -> bool:
         shape = node.shape
         if not isinstance(shape, Reducing) or shape.scaled:
             return False
@@ -69,6 +86,12 @@ class Weigher:
 
     def own(self, c: int, node: Node, product: Node | None) -> float:
         """Seconds that the node itself takes, without storing its result."""
+        key = c, id(node), product is None
+        if key not in self._owns:
+            self._owns[key] = self._own(c, node, product)
+        return self._owns[key]
+
+    def _own(self, c: int, node: Node, product: Node | None) -> float:
         shape, machine = node.shape, self.machine
         points = self.points(self.classes.free[c])
         match shape:
@@ -102,9 +125,11 @@ class Weigher:
 
     def store(self, c: int, node: Node) -> float:
         """Seconds to store a contraction's result and read it again."""
-        size = node.shape.dtype.itemsize if isinstance(node.shape, Reducing) else 4
-        moved = 2 * self.points(self.classes.free[c]) * size
-        return memory_time(moved, self.machine) + self.machine.launch
+        if c not in self._stores:
+            size = node.shape.dtype.itemsize if isinstance(node.shape, Reducing) else 4
+            moved = 2 * self.points(self.classes.free[c]) * size
+            self._stores[c] = memory_time(moved, self.machine) + self.machine.launch
+        return self._stores[c]
 
     def order(self, roots: Sequence[int], choice: Choice) -> list[int] | None:
         """The classes that the roots need, children first; None where the choice has a cycle."""
@@ -132,8 +157,10 @@ class Weigher:
     def cost(self, roots: Sequence[int], choice: Choice) -> float | None:
         """Seconds for the roots; None where the choice has a cycle."""
         order = self.order(roots, choice)
-        if order is None:
-            return None
+        return None if order is None else self.sum(roots, choice, order)
+
+    def sum(self, roots: Sequence[int], choice: Choice, order: Sequence[int]) -> float:
+        """Seconds for the classes of a program, children first."""
         kept = set(roots)
         seconds = 0.0
         for c in reversed(order):
@@ -143,7 +170,7 @@ class Weigher:
             if product is not None and c in kept:
                 seconds += self.store(c, node)
             inputs = node.args if product is None else (*product.args, *node.args[1:])
-            kept.update(a for a in inputs if self._keeps(c, node, a, kept))
+            kept.update(a for a in inputs if a not in kept and self._keeps(c, node, a, kept))
         return seconds
 
     def _keeps(self, c: int, node: Node, argument: int, kept: set[int]) -> bool:
