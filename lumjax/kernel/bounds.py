@@ -179,17 +179,24 @@ class _Walk:
         where = [self.dim(mask), *self.conditions]
         if any(isinstance(c, int) and not c for c in where):
             return
+        if elements * buffer.dtype.itemsize < INDEX_LIMIT and (
+            self.inside(at, at, elements) or self.inside(*self.narrowed(at, where), elements)
+        ):
+            return
+        self.breaches.append(Breach(buffer.name, str(at), elements, kind))
+
+    def narrowed(self, at: Dim, where: Sequence[Dim]) -> tuple[Dim, Dim]:
+        """Bounds of an offset, from what holds wherever it is used."""
         known = [k for c in where for k in _guarantees(c)]
         at, known = _divided(at, where, known)
         at, known = _tightened(at, known)
-        low, high = _improved(at, known, -1), _improved(at, known, 1)
-        small = elements * buffer.dtype.itemsize < INDEX_LIMIT
-        if not (
-            small
-            and _at_most(-low, 0, self.variables)
-            and _at_most(high - (elements - 1), 0, self.variables)
-        ):
-            self.breaches.append(Breach(buffer.name, str(at), elements, kind))
+        return _improved(at, known, -1), _improved(at, known, 1)
+
+    def inside(self, low: Dim, high: Dim, elements: int) -> bool:
+        """Whether 0 <= low and high < elements are provable."""
+        return _at_most(-low, 0, self.variables) and _at_most(
+            high - (elements - 1), 0, self.variables
+        )
 
 
 def _guarantees(condition: Dim) -> Iterator[Dim]:

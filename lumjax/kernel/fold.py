@@ -11,14 +11,16 @@ import math
 from collections.abc import Callable, Sequence
 
 from lumjax import dtype as dt
-from lumjax.kernel.emit import Emitter, Scope, ordered_axes
+from lumjax.kernel.emit import Emitter, Scope, held, ordered_axes
 from lumjax.kernel.fold_loop import Body
 from lumjax.kernel.fold_shape import carry_right, inner_right, left_side, shape, stageable
+from lumjax.kernel.fold_skip import Guard
 from lumjax.kernel.fold_state import State
-from lumjax.kernel.ir import If, IndexValue, Let, LoadValue, LoopKind
+from lumjax.kernel.ir import If, IndexValue, Let, LoadValue, LoopKind, Value
 from lumjax.kernel.rewrite import axis_symbol
 from lumjax.kernel.roles import Roles, direct
 from lumjax.kernel.share import extent
+from lumjax.kernel.skip import decide
 from lumjax.kernel.term import Axis, Buffer, Root, Term
 from lumjax.trace import dim as dims
 from lumjax.trace.dim import Dim
@@ -62,7 +64,14 @@ class _Fold:
         }
         values = {c: carry_right(emitter, c, *where) for c in roles.carries if c.columns}
         self.state = State(emitter, roles, self.rows, self.shape.height)
-        self.body = Body(emitter, roles, self.shape, self.state, sides, values)
+        decision = decide(roles) if self.many_tiles() else None
+        self.guard = None if decision is None else Guard(emitter, decision)
+        self.allowed: Dim = 0
+        self.body = Body(emitter, roles, self.shape, self.state, sides, values, decision)
+
+    def many_tiles(self) -> bool:
+        """Whether there may be tiles that masks decide."""
+        return extent(self.emitter, [self.roles.along]) > self.shape.width
 
     # ---- jobs
 
@@ -76,6 +85,8 @@ class _Fold:
         top = Scope(bound={job := emitter.fresh("job")})
         begin = dims.symbol(job) * chunk
         flat = emitter.fresh("p")
+        if self.guard is not None:
+            self.allowed = self.guard.allow(top)
         with top.loop(flat, dims.minimum(begin + chunk, total), begin=begin) as unit:
             emitter.decode(units, dims.symbol(flat, 0, total - 1), unit)
             self.unit(unit, axis_symbol(blocks) * shape.block)
@@ -100,7 +111,7 @@ class _Fold:
             self.twice(scope)
         else:
             state.clear(scope)
-            self.stream(scope, lambda inner: self.body.emit(inner, None))
+            self.stream(scope, lambda inner: self.tile(inner, None, self.allowed))
         self.store(scope)
         if self.roles.late:
             self.stream(scope, self.store_late)
@@ -116,11 +127,30 @@ class _Fold:
             attempt.add(Let(wanted, LoadValue(state.again, 0)))
             attempt.bound.add(wanted)
             inside = Scope(attempt)
-            redo = IndexValue(dims.less(0, dims.symbol(turn, 0, 1)), dt.bool_)
+            last = dims.less(0, dims.symbol(turn, 0, 1))
+            redo = IndexValue(last, dt.bool_)
+            skip = dims.logical_and(self.allowed, dims.logical_not(last))
             state.clear(inside)
-            self.stream(inside, lambda inner: self.body.emit(inner, redo))
-            state.judge(inside)
+            self.stream(inside, lambda inner: self.tile(inner, redo, skip))
+            state.judge(inside, self.marks)
             attempt.add(If(dims.symbol(wanted, 0, 1), tuple(inside.stmts)))
+
+    def marks(self, scope: Scope) -> list[Value]:
+        """What else must be finite at the current row for skipped tiles to be idle."""
+        if self.guard is None:
+            return []
+        sums = [c.term for c in self.roles.carries if c.term.scale is not None]
+        return self.guard.marks(scope, {t.scale: held(t) for t in sums if t.scale is not None})
+
+    def tile(self, scope: Scope, redo: Value | None, skip: Dim) -> None:
+        """One tile of the stream, unless it is idle and may be skipped."""
+        if self.guard is None:
+            self.body.emit(scope, redo)
+            return
+        idle = dims.logical_and(skip, self.guard.decision.idle(self.body.ranges()))
+        inside = Scope(scope)
+        self.body.emit(inside, redo)
+        scope.add(If(dims.logical_not(idle), tuple(inside.stmts)))
 
     def stream(self, scope: Scope, emit: Callable[[Scope], None]) -> None:
         """The loop over the tiles of the stream, at each point of its other axes."""

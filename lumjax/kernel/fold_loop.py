@@ -6,17 +6,18 @@ kept in it where the weights need it again, and the weights replace what they we
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from lumjax.kernel.contract import widened
 from lumjax.kernel.emit import Emitter, Scope, combine, held, pending
 from lumjax.kernel.fold_shape import Left, Right, Shape, tile_dtype
 from lumjax.kernel.fold_state import State, apply, hold
-from lumjax.kernel.ir import Accumulate, LoadValue, LoopKind, Ref, StoreStmt, Tile, Value
+from lumjax.kernel.ir import Accumulate, If, LoadValue, LoopKind, Ref, StoreStmt, Tile, Value
 from lumjax.kernel.rewrite import axis_symbol
 from lumjax.kernel.roles import Carry, Inner, Roles
 from lumjax.kernel.row import dear
+from lumjax.kernel.skip import Decision, Range
 from lumjax.kernel.term import Axis, Buffer, Reduction, Term
 from lumjax.trace import dim as dims
 from lumjax.trace.dim import Dim
@@ -39,7 +40,7 @@ def layout(
     size = shape.height * shape.width
     found = Layout({i.term: emitter.local(size, tile_dtype(i.term)) for i in roles.inner})
     bodies = [m.body for m in maxima]
-    later = _mentioned(terms, bodies)
+    later = mentioned(terms, bodies)
     free = {t: b for t, b in found.inner.items() if t not in later}
     for body in dict.fromkeys(bodies):
         tiled = any(t in found.inner for t in pending(body, lambda t: False))
@@ -56,7 +57,7 @@ def layout(
     return found
 
 
-def _mentioned(terms: Iterable[Term], known: Sequence[Term]) -> set[Term]:
+def mentioned(terms: Iterable[Term], known: Sequence[Term]) -> set[Term]:
     """The subterms of `terms` with `known` ones as leaves."""
     leaves = set(known)
     found: set[Term] = set()
@@ -91,6 +92,7 @@ class Body:
         state: State,
         sides: Mapping[Inner, tuple[Left, Right]],
         values: Mapping[Carry, Right],
+        decision: Decision | None,
     ) -> None:
         self.emitter = emitter
         self.roles = roles
@@ -109,6 +111,9 @@ class Body:
         terms = [t.body for t in self.numbers]
         terms += [c.weights for c in self.weighted if c.weights is not None]
         self.layout = layout(emitter, roles, shape, maxima, terms)
+        self.decision = decision
+        masks = {m.term for m in decision.masks} if decision is not None else set[Term]()
+        self.masked = bool(masks & mentioned(terms, list(self.layout.kept)))
         self.peaks = {m: emitter.local(shape.height, tile_dtype(m)) for m in maxima}
 
     # ---- places
@@ -122,6 +127,11 @@ class Body:
         """Where the element at the current row and point of the stream lies in a tile."""
         return self.state.row * self.shape.width + axis_symbol(self.along) - self.begin
 
+    @property
+    def length(self) -> Dim:
+        """How many points of the stream the tile has."""
+        return dims.minimum(self.shape.step, self.along.extent - self.begin)
+
     def enter(self, tile: Dim) -> None:
         """The tile that is emitted next, by its number."""
         self.tile = tile
@@ -134,6 +144,32 @@ class Body:
             value = hold(LoadValue(buffer, self.at()), term.dtype)
             scope.memo[term] = self.emitter.let(value, scope)
 
+    # ---- masks
+
+    def ranges(self) -> dict[str, Range]:
+        """What the row and the point of the stream go through in the tile."""
+        return {
+            self.state.rows.name: (self.state.first, self.state.last - 1),
+            self.along.name: (self.begin, self.end - 1),
+        }
+
+    def seen(self, term: Term, clear: bool) -> Term:
+        """The term as it is in a tile where no mask says otherwise."""
+        if not clear or self.decision is None:
+            return term
+        return self.decision.folded(term, self.roles.stream)
+
+    def either(self, scope: Scope, masked: bool, emit: Callable[[Scope, bool], None]) -> None:
+        """One of two bodies, if there are masks: the simple one where they keep everything."""
+        if self.decision is None or not masked:
+            emit(scope, False)
+            return
+        condition = self.decision.clear(self.ranges())
+        for clear, when in ((True, condition), (False, dims.logical_not(condition))):
+            inside = Scope(scope)
+            emit(inside, clear)
+            scope.add(If(when, tuple(inside.stmts)))
+
     # ---- the steps
 
     def emit(self, scope: Scope, redo: Value | None) -> None:
@@ -141,10 +177,9 @@ class Body:
         for inner in self.roles.inner:
             self.contract(scope, inner)
         if self.state.maxima:
-            for maximum in self.state.maxima:
-                self.peak(scope, maximum)
+            self.either(scope, True, self.peak)
             self.state.advance(scope, self.peaks, redo)
-        self.weigh(scope)
+        self.either(scope, self.masked, self.weigh)
         for carry in self.weighted:
             self.accumulate(scope, carry)
 
@@ -182,36 +217,39 @@ class Body:
             )
             at.add(tile)
 
-    def peak(self, scope: Scope, maximum: Reduction) -> None:
-        """The maximum of each row of the tile; what it is taken of is kept where it is needed."""
+    def peak(self, scope: Scope, clear: bool) -> None:
+        """The maxima of each row of the tile; what they are taken of is kept where it is needed."""
         emitter, state, tiles = self.emitter, self.state, self.layout
-        with state.over_rows(scope, LoopKind.SERIAL) as row:
-            name = emitter.accumulator(maximum, row)
-            with row.loop(self.along.name, self.end, LoopKind.VECTOR, self.begin) as inner:
-                self.read(inner, tiles.inner)
-                value = emitter.body(maximum, inner)
-                inner.add(Accumulate(name, value))
-                if maximum.body in tiles.kept:
-                    target = tiles.kept[maximum.body]
-                    inner.add(StoreStmt(target, self.at(), hold(value, target.dtype)))
-            found = hold(Ref(name, held(maximum)), self.peaks[maximum].dtype)
-            row.add(StoreStmt(self.peaks[maximum], state.row, found))
+        for maximum in state.maxima:
+            with state.over_rows(scope, LoopKind.SERIAL) as row:
+                name = emitter.accumulator(maximum, row)
+                with row.loop(self.along.name, self.end, LoopKind.VECTOR, self.begin) as inner:
+                    self.read(inner, tiles.inner)
+                    value = emitter.value(self.seen(maximum.body, clear), inner)
+                    inner.add(Accumulate(name, value))
+                    if maximum.body in tiles.kept:
+                        target = tiles.kept[maximum.body]
+                        inner.add(StoreStmt(target, self.at(), hold(value, target.dtype)))
+                found = hold(Ref(name, held(maximum)), self.peaks[maximum].dtype)
+                row.add(StoreStmt(self.peaks[maximum], state.row, found))
 
-    def weigh(self, scope: Scope) -> None:
+    def weigh(self, scope: Scope, clear: bool) -> None:
         """The weights of the tile, and each row's numbers."""
         emitter, state, tiles = self.emitter, self.state, self.layout
         made = {t: b for t, b in tiles.weights.items() if t not in {**tiles.inner, **tiles.kept}}
         if not made and not self.numbers:
             return
         known = {t: b for t, b in tiles.inner.items() if b not in tiles.kept.values()}
+        known |= {self.seen(t, clear): b for t, b in tiles.kept.items()}
         with state.over_rows(scope, LoopKind.SERIAL) as row:
             state.know(row)
             names = {t: emitter.accumulator(t, row) for t in self.numbers}
             with row.loop(self.along.name, self.end, LoopKind.VECTOR, self.begin) as inner:
-                self.read(inner, {**known, **tiles.kept})
-                values = {t: emitter.value(t, inner) for t in made}
+                self.read(inner, known)
+                values = {t: emitter.value(self.seen(t, clear), inner) for t in made}
                 for term, name in names.items():
-                    inner.add(Accumulate(name, emitter.body(term, inner)))
+                    value = emitter.value(self.seen(term.body, clear), inner)
+                    inner.add(Accumulate(name, widened(value, held(term))))
                 for term, value in values.items():
                     stored = widened(value, made[term].dtype)
                     inner.add(StoreStmt(made[term], self.at(), stored))
@@ -257,7 +295,7 @@ class Body:
                 q * right.tiling.cols,
                 last.extent,
                 right.tiling.cols,
-                ((k, self.end - self.begin),),
+                ((k, self.length),),
                 lhs,
                 widened(rhs, dtype),
                 tuple(body.stmts),

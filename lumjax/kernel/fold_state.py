@@ -10,6 +10,8 @@ no rescaling, as the traced program does.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import numpy as np
 
 from lumjax import dtype as dt
@@ -257,8 +259,10 @@ class State:
         value = hold(LoadValue(self.sums[carry.term], self.place(carry)), carry.term.dtype)
         scope.memo[carry.term] = self.emitter.let(value, scope)
 
-    def judge(self, scope: Scope) -> None:
-        """Say in `again` whether anything of the rows is not finite."""
+    def judge(self, scope: Scope, marks: Callable[[Scope], Sequence[Value]]) -> None:
+        """Say in `again` whether anything of the rows, or of further `marks` per row, is not
+        finite.
+        """
         assert self.trace is not None, "there is a scaled sum"
         assert self.again is not None, "there is a scaled sum"
         name, wide = self.emitter.fresh("s"), self.trace.dtype
@@ -272,6 +276,8 @@ class State:
             for term, buffer in self.numbers.items():
                 if term.scale is not None:
                     self._trace(inner, name, self.number(buffer))
+            for mark in marks(inner):
+                self._trace(inner, name, mark)
         for carry in self.roles.carries:
             if carry.columns and carry.term.scale is not None:
                 self._trace_sum(scope, name, carry)

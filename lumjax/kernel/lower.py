@@ -81,8 +81,6 @@ def choose(emitter: Emitter, roots: Sequence[Root]) -> Program | Reject:
     if isinstance(roles, Roles) and worth_folding(emitter, roles):
         return Program("FOLD", lambda: emit_fold(emitter, roles, roots))
     tiled = [t for t in found if worth_tiling(emitter, t) and not _alone(roots, t)]
-    if tiled and isinstance(roles, Reject):
-        return roles
     if tiled:
         return Reject(tiled[0], "it is a contraction, which is tiled by itself")
     split = split_axis(emitter, roots, found)

@@ -70,10 +70,18 @@ def causal(i, j):
     return op("ge", index(sym(i)), index(sym(j)), dtype=np.dtype(bool))
 
 
+def window(i, j, width):
+    """Rows see the `width` points of the stream before them, and themselves."""
+    near = op("lt", index(sym(i) - sym(j)), lit(width, dt.int32), dtype=np.dtype(bool))
+    return Apply(ScalarOp("and", 2, np.bitwise_and), (causal(i, j), near), np.dtype(bool))
+
+
 def weighted(i, j, d, e, outer=(), key=None, dtype=f32, mask=None, guard=False, fill=-math.inf):
     """o[outer, i, e]: normalised weights of the scores times v[outer, j, e]."""
     s = scores(i, j, d, outer, key, dtype)
-    if mask is not None:
+    if mask is not None and fill is None:
+        s = op("add", s, op("select", mask, lit(0.0, dtype), lit(-1e9, dtype)))
+    elif mask is not None:
         s = masked(s, mask, fill)
     _, total, weight = weights(s, j, guard)
     coords = (*(map(sym, outer) if key is None else key(*outer)), sym(j), sym(e))

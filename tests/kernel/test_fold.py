@@ -99,6 +99,12 @@ PROGRAMS = {
     "guarded": lambda: streams.weighted(
         I, J, D, E, (H,), mask=streams.causal(J, I), guard=True
     ),
+    "low": lambda: streams.weighted(I, J, D, E, (H,), mask=streams.causal(I, J), fill=-1e30),
+    "added": lambda: streams.weighted(I, J, D, E, (H,), mask=streams.causal(I, J), fill=None),
+    "window": lambda: streams.weighted(I, J, D, E, (H,), mask=streams.window(I, J, 9)),
+    "skipped columns": lambda: streams.backward_columns(
+        I, J, D, E, (H,), mask=streams.causal(I, J)
+    ),
     "double": lambda: streams.weighted(I, J, D, E, (H,), dtype=dt.float64),
     "half": lambda: streams.weighted(I, J, D, E, (H,), dtype=dt.bfloat16),
     "shared": lambda: streams.weighted(
@@ -170,6 +176,8 @@ def folds():
         if name not in made:
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr("lumjax.kernel.fold.WHOLE_ROWS", 0)
+                patch.setattr("lumjax.kernel.fold_shape.WIDTH", 32)
+                patch.setattr("lumjax.kernel.fold_shape.HEIGHT", 16)
                 used = []
                 emit = lowering.emit_fold
                 patch.setattr(lowering, "emit_fold", lambda *args: used.append(1) or emit(*args))
@@ -335,11 +343,3 @@ def test_one_read_of_long_rows():
         kernel = lower(group(root("y", (n,), streams.logsumexp(load("x", n, v), v))), TARGET)
         assert not isinstance(kernel, Reject)
         assert any(s.elements == 1 and s.buffer.dtype == dt.int64 for s in kernel.scratch) is folded
-
-
-def test_a_final_value_is_stored_first():
-    s = streams.scores(I, J, D)
-    m = reduce(streams.MAX, J, s)
-    refused = lower(group(root("o", (I,), reduce(SUM, J, op("exp", op("sub", s, m))))), TARGET)
-    assert isinstance(refused, Reject)
-    assert refused.term is m
