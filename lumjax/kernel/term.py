@@ -50,13 +50,18 @@ class _Interning(type):
 
     def __call__(cls: type[_T], *args: Any, **kwargs: Any) -> _T:
         fresh: Any = type.__call__(cls, *args, **kwargs)
-        key = (cls, *(getattr(fresh, name) for name in fresh.__match_args__))
+        key = (cls, *[getattr(fresh, name) for name in fresh.__match_args__])
+        with _lock:
+            known = _terms.get(key)
+        if known is not None:
+            return known
+        object.__setattr__(fresh, "_below", _below(fresh))
         object.__setattr__(fresh, "_free", _free(fresh))
         with _lock:
             return _terms.setdefault(key, fresh)
 
 
-def _free_field() -> Any:
+def _derived() -> Any:
     return field(init=False, repr=False)
 
 
@@ -68,7 +73,8 @@ class Lit(metaclass=_Interning):
 
     dtype: dt.DType
     bits: bytes
-    _free: frozenset[str] = _free_field()
+    _free: frozenset[str] = _derived()
+    _below: tuple[Term, ...] = _derived()
 
 
 @record(eq=False, weakref_slot=True)
@@ -85,7 +91,8 @@ class Load(metaclass=_Interning):
     valid: Dim = 1
     fill: Lit | None = None
     indices: tuple[tuple[str, Term], ...] = ()
-    _free: frozenset[str] = _free_field()
+    _free: frozenset[str] = _derived()
+    _below: tuple[Term, ...] = _derived()
 
     @property
     def dtype(self) -> dt.DType:
@@ -102,7 +109,8 @@ class Index(metaclass=_Interning):
     expr: Dim
     dtype: dt.DType
     indices: tuple[tuple[str, Term], ...] = ()
-    _free: frozenset[str] = _free_field()
+    _free: frozenset[str] = _derived()
+    _below: tuple[Term, ...] = _derived()
 
 
 @record(eq=False, weakref_slot=True)
@@ -112,7 +120,8 @@ class Apply(metaclass=_Interning):
     op: ScalarOp
     args: tuple[Term, ...]
     dtype: dt.DType
-    _free: frozenset[str] = _free_field()
+    _free: frozenset[str] = _derived()
+    _below: tuple[Term, ...] = _derived()
 
 
 @record(eq=False, weakref_slot=True)
@@ -128,7 +137,8 @@ class Reduction(metaclass=_Interning):
     body: Term
     dtype: dt.DType
     scale: Scale | None = None
-    _free: frozenset[str] = _free_field()
+    _free: frozenset[str] = _derived()
+    _below: tuple[Term, ...] = _derived()
 
 
 @record(eq=False, weakref_slot=True)
@@ -142,7 +152,8 @@ class Running(metaclass=_Interning):
 
     of: Term
     axes: frozenset[Axis]
-    _free: frozenset[str] = _free_field()
+    _free: frozenset[str] = _derived()
+    _below: tuple[Term, ...] = _derived()
 
     @property
     def dtype(self) -> dt.DType:
@@ -186,6 +197,10 @@ class Group:
 
 def children(term: Term) -> tuple[Term, ...]:
     """The direct subterms, index terms included."""
+    return term._below  # pyright: ignore[reportPrivateUsage]
+
+
+def _below(term: Term) -> tuple[Term, ...]:
     match term:
         case Load(indices=indices) | Index(indices=indices):
             return tuple(t for _, t in indices)
@@ -226,17 +241,19 @@ def _free(term: Term) -> frozenset[str]:
 def subterms(term: Term) -> Iterator[Term]:
     """Every distinct subterm, children first."""
     seen: set[Term] = set()
-    stack: list[tuple[Term, bool]] = [(term, False)]
+    stack = [term]
     while stack:
-        node, ready = stack.pop()
+        node = stack[-1]
         if node in seen:
+            stack.pop()
             continue
-        if ready:
+        waiting = [c for c in children(node) if c not in seen]
+        if waiting:
+            stack.extend(waiting)
+        else:
+            stack.pop()
             seen.add(node)
             yield node
-        else:
-            stack.append((node, True))
-            stack.extend((c, False) for c in children(node))
 
 
 def loads(term: Term) -> Iterator[Load]:
