@@ -55,8 +55,10 @@ class Inside:
         self.parent = list(range(len(eqns)))
         self.families: dict[int, _Family] = {}
 
-    def find(self, outputs: Set[Var]) -> list[bool]:
-        """Whether each equation's value stays inside; `outputs` are wanted by the program."""
+    def find(self, outputs: Set[Var]) -> list[int | None]:
+        """For each equation whose value stays inside the number of its family, None for others;
+        `outputs` are wanted by the program.
+        """
         self._gather_families()
         if self.families:
             self._find_statistics()
@@ -65,10 +67,8 @@ class Inside:
             family.stays = family.rows >= longer * family.reduced and all(
                 self._may_stay(k, outputs) for k in family.members
             )
-        return [
-            (f := self.families.get(self._root(k))) is not None and f.stays
-            for k in range(len(self.eqns))
-        ]
+        roots = map(self._root, range(len(self.eqns)))
+        return [r if r in self.families and self.families[r].stays else None for r in roots]
 
     # ---- families
 

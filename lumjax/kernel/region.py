@@ -160,7 +160,8 @@ class _Cutter:
             for v in _variables(eqn.inputs):
                 self.users.setdefault(v, []).append(k)
         found = Inside(self.eqns, self.forms, self.alone, self.maker, self.users, _elements, volume)
-        self.inside = found.find(self.kept)
+        self.family = found.find(self.kept)
+        self.inside = [f is not None for f in self.family]
         self.heavy = self._heavy()
         self.settled = self._settled()
         self.cone = self._cones()
@@ -324,6 +325,7 @@ class _Cutter:
             return k
 
         readers: dict[tuple[Var, int], int] = {}
+        sharers: dict[tuple[int | None, int], int] = {}  # of families computed again
         for k, eqn in enumerate(self.eqns):
             if self.alone[k]:
                 continue
@@ -333,6 +335,9 @@ class _Cutter:
                     continue
                 if made is not None and self.level[made] == self.level[k] and not self.alone[made]:
                     parent[find(made)] = find(k)
+                elif made is not None and self.inside[made]:
+                    first = sharers.setdefault((self.family[made], self.level[k]), k)
+                    parent[find(first)] = find(k)
                 elif _elements(v) >= _SHARED and not isinstance(self.forms[k], Contract):
                     first = readers.setdefault((v, self.level[k]), k)
                     parent[find(first)] = find(k)
