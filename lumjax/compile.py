@@ -37,6 +37,7 @@ from lumjax.trace.stage import stage
 
 if TYPE_CHECKING:
     from lumjax.executable import Executable
+    from lumjax.timeline import Memory
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -302,6 +303,16 @@ class Compiled:
     def cost_analysis(self) -> dict[str, float]:
         """Predicted seconds, and the number of kernels."""
         return self.executable.cost_analysis()
+
+    def memory_analysis(self) -> Memory:
+        """Bytes of arguments, results and temporaries, and the most held at one step.
+
+        >>> import lumjax, lumjax.numpy as jnp
+        >>> compiled = lumjax.jit(lambda x: jnp.sum(x * 2)).lower(jnp.ones(8)).compile()
+        >>> compiled.memory_analysis().argument_size_in_bytes
+        32
+        """
+        return self.executable.timeline().totals()
 
 
 def _as_set(value: Any, kind: type, name: str) -> frozenset[Any]:

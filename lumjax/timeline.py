@@ -37,6 +37,16 @@ class Lifetime:
 
 
 @record
+class Memory:
+    """Sums over a program, under JAX's names. The peak does not count arguments."""
+
+    argument_size_in_bytes: int
+    output_size_in_bytes: int
+    temp_size_in_bytes: int
+    peak_memory_in_bytes: int
+
+
+@record
 class Timeline:
     """The steps in order, and every buffer's lifetime."""
 
@@ -63,6 +73,14 @@ class Timeline:
         """The most bytes that a run allocates: the arena, whole, and what Python holds."""
         held = (x for x in self.lifetimes if x.place in (Place.RESULT, Place.VALUE))
         return self.arena + max(_running(held, len(self.steps)), default=0)
+
+    def totals(self) -> Memory:
+        """The sizes of arguments, results and everything else that a run allocates."""
+        sums = dict.fromkeys(Place, 0)
+        for x in self.lifetimes:
+            sums[x.place] += x.size
+        results = sums[Place.RESULT]
+        return Memory(sums[Place.ARGUMENT], results, self.allocated() - results, self.peak())
 
     def by_line(self, step: int) -> list[tuple[str, int]]:
         """The bytes alive at a step by the user's line that made them, most first."""

@@ -18,7 +18,7 @@ from lumjax.background import Worker, worker
 from lumjax.config import config
 from lumjax.errors import ArgumentTypeError, ArgumentValueError, CompileError
 from lumjax.stages import Native
-from lumjax.timeline import Lifetime, Place, Timeline
+from lumjax.timeline import Lifetime, Memory, Place, Timeline
 
 _numbers = itertools.count(1)
 
@@ -232,6 +232,7 @@ def test_timeline_counts_what_is_alive():
     assert line.sizes() == [8, 14, 3]
     assert line.peak() == 14
     assert line.allocated() == 64 + 3
+    assert line.totals() == Memory(100, 1, 66, 14)
     assert [x.name for x in line.live(1)] == ["in", "t", "u", "v"]
     assert line.by_line(1) == [("f.py:1", 10), ("f.py:2", 4)]
 

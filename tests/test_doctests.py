@@ -20,8 +20,11 @@ MODULES = [
     "lumjax.numpy.indexing", "lumjax.numpy.linalg", "lumjax.numpy.linear",
     "lumjax.numpy.manipulation", "lumjax.numpy.padding", "lumjax.numpy.reductions",
     "lumjax.numpy.sorting", "lumjax.numpy.updates", "lumjax.optim", "lumjax.optim.schedules",
-    "lumjax.placement", "lumjax.profiler", "lumjax.random", "lumjax.scipy.special",
-    "lumjax.testing.checks",
+    "lumjax.placement", "lumjax.profiler", "lumjax.random", "lumjax.random.continuous",
+    "lumjax.random.core", "lumjax.random.counts", "lumjax.random.gamma", "lumjax.ops.incomplete",
+    "lumjax.scipy.linalg", "lumjax.scipy.special", "lumjax.scipy.stats.norm",
+    "lumjax.report.explanation", "lumjax.report.units", "lumjax.testing.checks",
+    "lumjax.testing.rewrites",
     "lumjax.trace.batch", "lumjax.tree", "lumjax.tree_util", "lumjax.typing",
 ]  # fmt: skip
 
