@@ -142,9 +142,7 @@ class Executable:
         self.target = host_target()
         self.jaxpr, self._consts = expand(simplify(jaxpr))
         self.jaxpr = simplify(self.jaxpr)
-        self.stages, renamed = stages_of(self.jaxpr, self.target, planner)
-        layout = self._layout = Layout(self.jaxpr, self.stages, renamed)
-        self._check_memory()
+        layout = self._layout = self._planned(planner)
         self.arena_bytes, self.peak_bytes = layout.arena_bytes, layout.peak_bytes
         self._segments = self._link(layout)
         self._table = [0] * len(layout.places)
@@ -156,15 +154,27 @@ class Executable:
         self._outputs = [(layout.resolve(a), a.aval) for a in self.jaxpr.outputs]
         self.seconds = time.perf_counter() - started
 
-    def _check_memory(self) -> None:
-        limit = config.search_memory
-        if limit and (needed := self.timeline().allocated()) > limit:
-            raise CompileError(
-                operation="compiling under a budget of memory",
-                required=f"a plan that holds at most {limit:,} bytes",
-                got=f"one that holds {needed:,}",
-                fix="raise memory=, make the arrays smaller, or wrap parts in lumjax.checkpoint",
-            )
+    def _planned(self, planner: Planner | None) -> Layout:
+        """The stages and their layout. Under a budget of memory, regions are planned again with
+        less for their temporaries as long as the program holds too much.
+        """
+        limit = bound = config.search_memory
+        while True:
+            with config.scope(search_memory=bound):
+                self.stages, renamed = stages_of(self.jaxpr, self.target, planner)
+            layout = Layout(self.jaxpr, self.stages, renamed)
+            needed = layout.timeline().allocated() if limit else 0
+            if needed <= limit:
+                return layout
+            if bound == 1:
+                raise CompileError(
+                    operation="compiling under a budget of memory",
+                    required=f"a plan that holds at most {limit:,} bytes",
+                    got=f"{needed:,} bytes at the least",
+                    fix="raise memory=, make the arrays smaller, or wrap parts in "
+                    "lumjax.checkpoint",
+                )
+            bound = limit - (needed - limit) if bound == limit and needed < 2 * limit else 1
 
     def timeline(self) -> Timeline:
         """What the program holds in memory, step by step."""
