@@ -81,6 +81,14 @@ def masked(q: Any, k: Any, v: Any, mask: Any) -> Any:
     return mix(nn.softmax(jnp.where(mask, scores(q, k), -jnp.inf), -1), v)
 
 
+def somewhere(q: Any, k: Any, v: Any, mask: Any) -> Any:
+    return mix(nn.softmax(scores(q, k), -1, where=mask), v)
+
+
+def dropped(q: Any, k: Any, v: Any, mask: Any) -> Any:
+    return mix(jnp.where(mask, weights(scores(q, k)) / f32(0.9), 0), v)
+
+
 def grouped(q: Any, k: Any, v: Any) -> Any:
     s = jnp.einsum("bgrid,bgjd->bgrij", q, k) * f32(0.5)
     return jnp.einsum("bgrij,bgje->bgrie", weights(s), v)
@@ -196,6 +204,8 @@ ONCE: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "causal": (causal, QKV),
     "additive": (additive, QKV),
     "masked": (masked, (*QKV, pr.aval(T, T, dtype=np.bool_))),
+    "somewhere": (somewhere, (*QKV, pr.aval(T, T, dtype=np.bool_))),
+    "dropped": (dropped, (*QKV, pr.aval(T, T, dtype=np.bool_))),
     "grouped": (grouped, GROUPS),
     "layout": (layout, BTHD),
     "heated": (heated, (*QKV, HEADS)),

@@ -234,6 +234,14 @@ _rows_times = op("mul", _row, _x)
 _sum_inside = op("mul", _x, total((K,), op("mul", _column, _other)))
 _sum_outside = op("mul", load("v", K), total((J,), op("mul", _x, _other)))
 
+
+def _where_factor(name: str) -> tuple[Term, Term]:
+    """A factor of what is chosen: it does not count where nothing is."""
+    chosen = total((J,), op("mul", op("select", _p, _x, lit(0.0)), _y))
+    left = total((J,), op("mul", op("select", _p, op(name, _x, _row), lit(0.0)), _y))
+    return left, op("select", _extreme("or", (J,), _p), op(name, chosen, _row), chosen)
+
+
 SUMS = (
     _sums(
         "sum-invariant",
@@ -279,6 +287,18 @@ SUMS = (
         ),
         "(invariant c j) (varies r j) (floating d) (floating e)",
         tolerance=1e-5,
+    ),
+    _family(
+        ("mul", "div"),
+        _sums(
+            "sum-where-factor",
+            "(sum d j (mul* d (select d p (@* d r c) z) v))",
+            "(select d (reduce_or e j p) (@ d (sum d j (mul d (select d p r z) v)) c)"
+            " (sum d j (mul d (select d p r z) v)))",
+            *_where_factor("mul"),
+            '(zero z) (invariant c j) (varies r j) (= e (dtype p)) (distributes "@" d)',
+        ),
+        Witness(*_where_factor("div"), 1e-9),
     ),
     _sums(
         "sum-shifted",  # only where the second sum is in the program
@@ -416,14 +436,6 @@ REAL = (
         "div-self", "(div d x x)", "o", op("div", _x, _x), lit(1.0), "(= o (one_of d)) (floating d)"
     ),
     _domain("log-exp", "(log d (exp d x))", "x", op("log", op("exp", _x)), _x),
-    _domain(
-        "sqrt-square",
-        "(sqrt d (mul d x x))",
-        "(abs d x)",
-        op("sqrt", op("mul", _x, _x)),
-        op("abs", _x),
-        low=-2.0,
-    ),
     _domain(
         "div-recip",
         "(div d x y)",
