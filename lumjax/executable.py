@@ -35,6 +35,7 @@ from lumjax.insight import Insight, Reader
 from lumjax.kernel.region import Region, cut
 from lumjax.layout import Layout
 from lumjax.native import sizes_of
+from lumjax.ops.aligned import align
 from lumjax.stages import Evaluated, Native, Planner, stages_of
 from lumjax.target import Target
 from lumjax.timeline import Timeline
@@ -74,8 +75,8 @@ class _ExpandTrace(StageTrace):
 
 
 def expand(jaxpr: Jaxpr) -> tuple[Jaxpr, tuple[Value, ...]]:
-    """The program with calls and definitions inlined. Arrays that definitions mention become its
-    first inputs; their values come second.
+    """The program with calls and definitions inlined, and indices that count an axis replaced.
+    Arrays that definitions mention become its first inputs; their values come second.
     """
     trace = _ExpandTrace()
     inputs = [trace.new_input(v.aval) for v in jaxpr.inputs]
@@ -83,9 +84,8 @@ def expand(jaxpr: Jaxpr) -> tuple[Jaxpr, tuple[Value, ...]]:
         outs = eval_jaxpr(jaxpr, inputs)
     atoms = tuple(map(trace.atom, outs))
     variables = (*trace.const_vars, *(i.var for i in inputs))
-    return Jaxpr(variables, tuple(trace.eqns), atoms, len(trace.const_vars)), tuple(
-        trace.const_values
-    )
+    expanded = Jaxpr(variables, tuple(trace.eqns), atoms, len(trace.const_vars))
+    return align(expanded), tuple(trace.const_values)
 
 
 # ---- building blocks

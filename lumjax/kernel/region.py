@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 from lumjax import dtype as dt
@@ -80,6 +81,11 @@ def estimate(dim: Dim) -> int:
 
 def volume(shape: Sequence[Dim]) -> int:
     """The number of elements of a shape, for weighing only."""
+    return _volume(tuple(shape))
+
+
+@lru_cache(maxsize=4096)
+def _volume(shape: tuple[Dim, ...]) -> int:
     total = 1
     for d in shape:
         total *= estimate(d)
