@@ -7,6 +7,7 @@ regions, what was searched and found in each, kernels, and what memory is held w
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
@@ -33,6 +34,9 @@ from lumjax.timeline import Timeline
 from lumjax.trace.core import Eqn, Jaxpr
 from lumjax.trace.dim import evaluate
 from lumjax.trace.show import equation, show
+
+SECONDS = 30.0  # for finding the rules that plans are owed to, all regions together
+EACH = 10.0  # for one region
 
 
 class Made(Protocol):
@@ -168,6 +172,7 @@ class Reader:
     def __init__(self, executable: Made) -> None:
         self.executable = executable
         self.sources: dict[str, list[str]] = {}
+        self.deadline = time.perf_counter() + SECONDS
         self.seen: dict[str, Searched] = {}
 
     def insight(self) -> Insight:
@@ -272,7 +277,8 @@ class Reader:
             stored = load_report(key, found.plan.truncated)
             if stored is not None:
                 report = replace(stored, cached=True, seconds=report.seconds)
-        if report.used is None and report.rules:
+        left = self.deadline - time.perf_counter()
+        if report.used is None and report.rules and left > 0:
             if not found.chosen:
                 with config.scope(cache=False):
                     found = search(region, target)
@@ -282,6 +288,7 @@ class Reader:
                 Operations(region),
                 [r.term for r in found.traced],
                 [r.term for r in found.chosen],
+                seconds=min(left, EACH),
             )
             report = replace(report, used=used)
         return report

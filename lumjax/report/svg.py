@@ -94,26 +94,30 @@ def plan(parts: Sequence[Part], title: str) -> str:
         x, y = places[k]
         given = [n for n in p.reads if n not in writer]
         if given:
-            lines.append(_text(x + _BOX_WIDTH / 2, y - 6, " ".join(given)[:28], "middle", "buffer"))
-        for name in p.reads:
-            if name in writer:
-                u, v = places[writer[name]]
-                start = u + _BOX_WIDTH / 2, v + _BOX_HEIGHT
-                lines.append(_edge(start, (x + _BOX_WIDTH / 2, y), name))
+            lines.append(_text(x + 4, y - 6, " ".join(given)[:12], "start", "buffer"))
+        lines += [_edge(places[writer[n]], (x, y), n) for n in p.reads if n in writer]
     boxes = [_box(*places[k], p) for k, p in enumerate(parts)]
     across = max((len(r) for r in rows), default=1)
-    width = 24 + across * (_BOX_WIDTH + _ACROSS)
+    width = 48 + across * (_BOX_WIDTH + _ACROSS)
     height = 40 + len(rows) * (_BOX_HEIGHT + _DOWN)
     return picture(width, height, title, [*lines, *boxes])
 
 
-def _edge(start: tuple[float, float], end: tuple[float, float], name: str) -> str:
-    (x, y), (u, v) = start, end
-    middle = (y + v) / 2
+def _edge(source: tuple[float, float], reader: tuple[float, float], name: str) -> str:
+    """From the box that writes a buffer to one that reads it; around what lies between."""
+    (u, v), (x, y) = source, reader
+    if y - v <= _BOX_HEIGHT + _DOWN:
+        u, v, x = u + _BOX_WIDTH / 2, v + _BOX_HEIGHT, x + _BOX_WIDTH / 2
+        bend = f"C{u:.1f} {(v + y) / 2:.1f} {x:.1f} {(v + y) / 2:.1f}"
+        place = (u + x) / 2 + 5, (v + y) / 2 + 4
+    else:
+        u, v, x, y = u + _BOX_WIDTH, v + _BOX_HEIGHT / 2, x + _BOX_WIDTH, y + _BOX_HEIGHT / 2
+        out = max(u, x) + _ACROSS
+        bend = f"C{out:.1f} {v:.1f} {out:.1f} {y:.1f}"
+        place = out - 6, (v + y) / 2 + 4
     return (
-        f'<path class="edge" d="M{x:.1f} {y:.1f} C{x:.1f} {middle:.1f} {u:.1f} {middle:.1f} '
-        f'{u:.1f} {v:.1f}"><title>{escape(name)}</title></path>'
-        + _text((x + u) / 2 + 4, middle + 4, name, "start", "buffer")
+        f'<path class="edge" d="M{u:.1f} {v:.1f} {bend} {x:.1f} {y:.1f}">'
+        f"<title>{escape(name)}</title></path>" + _text(*place, name, "start", "buffer")
     )
 
 
