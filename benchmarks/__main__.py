@@ -1,15 +1,16 @@
-"""Run one measurement: `python -m benchmarks mnist`, `... dispatch`, `... derive`, `... speed`."""
+"""Run one measurement: `python -m benchmarks NAME` with a name of the table below."""
 
 from __future__ import annotations
 
 import argparse
 
-from benchmarks import derive, dispatch, mnist, speed
+from benchmarks import derive, dispatch, gpt, mnist, speed
 
 MEASUREMENTS = {
-    "mnist": mnist.main,
-    "dispatch": dispatch.main,
     "derive": derive.main,
+    "dispatch": dispatch.main,
+    "gpt": gpt.main,
+    "mnist": mnist.main,
     "speed": speed.main,
 }
 
