@@ -21,7 +21,7 @@ MODULES = [
     "lumjax.numpy.manipulation", "lumjax.numpy.padding", "lumjax.numpy.reductions",
     "lumjax.numpy.sorting", "lumjax.numpy.updates", "lumjax.optim", "lumjax.optim.schedules",
     "lumjax.placement", "lumjax.profiler", "lumjax.random", "lumjax.random.continuous",
-    "lumjax.random.core", "lumjax.random.counts", "lumjax.random.gamma", "lumjax.ops.incomplete",
+    "lumjax.random.core", "lumjax.random.counts", "lumjax.random.gamma", "lumjax.numpy.fft", "lumjax.ops.fft", "lumjax.ops.incomplete",
     "lumjax.scipy.linalg", "lumjax.scipy.special", "lumjax.scipy.stats.norm",
     "lumjax.report.explanation", "lumjax.report.units", "lumjax.testing.checks",
     "lumjax.testing.rewrites",

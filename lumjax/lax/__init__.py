@@ -40,6 +40,7 @@ from lumjax.lax.windows import (
 from lumjax.ops import (
     ConvDimensionNumbers,
     DotDimensionNumbers,
+    FftType,
     GatherDimensionNumbers,
     Precision,
     ScatterDimensionNumbers,
@@ -93,6 +94,7 @@ from lumjax.ops import (
     exp2,
     expand_dims,
     expm1,
+    fft,
     floor,
     full,
     gather,

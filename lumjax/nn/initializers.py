@@ -168,3 +168,52 @@ lecun_uniform = _family(1.0, "fan_in", "uniform", "lecun_uniform", _LECUN)
 lecun_normal = _family(1.0, "fan_in", "truncated_normal", "lecun_normal", _LECUN)
 he_uniform = kaiming_uniform = _family(2.0, "fan_in", "uniform", "he_uniform", _HE)
 he_normal = kaiming_normal = _family(2.0, "fan_in", "truncated_normal", "he_normal", _HE)
+
+
+def orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None) -> Initializer:
+    """Orthonormal columns along `column_axis`, the other axes taken together, times `scale`.
+
+    >>> w = orthogonal()(random.key(0), (4, 2))
+    >>> bool(jnp.allclose(w.T @ w, jnp.eye(2), atol=1e-5))
+    True
+    """
+
+    def init(key: Any, shape: Sequence[int], dtype: Any = dtype) -> Any:
+        kind = _dtype(dtype, np.float64)
+        sizes = list(shape)
+        if len(sizes) < 2:
+            raise ArgumentValueError(
+                operation="orthogonal initializer",
+                required="a shape with at least two axes",
+                got=str(tuple(sizes)),
+                fix="choose another initializer for vectors",
+            )
+        if 0 in sizes:
+            return jnp.zeros(tuple(sizes), kind)
+        columns = sizes.pop(column_axis)
+        draw = random.orthogonal(key, math.prod(sizes), (), kind, columns)
+        draw = jnp.moveaxis(jnp.reshape(draw, (*sizes, columns)), -1, column_axis)
+        return jnp.asarray(scale, kind) * draw
+
+    return init
+
+
+def delta_orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None) -> Initializer:
+    """A convolution kernel (*positions, in, out) that is orthogonal at its centre and 0 elsewhere
+    (Xiao et al. 2018); in <= out.
+    """
+
+    def init(key: Any, shape: Sequence[int], dtype: Any = dtype) -> Any:
+        kind = _dtype(dtype, np.float64)
+        if len(shape) not in (3, 4, 5) or shape[-1] < shape[-2]:
+            raise ArgumentValueError(
+                operation="delta_orthogonal initializer",
+                required="a shape of 3 to 5 axes with at least as many outputs as inputs",
+                got=str(tuple(shape)),
+                fix="exchange the last two sizes, or use orthogonal",
+            )
+        matrix = orthogonal(scale, column_axis, kind)(key, shape[-2:])
+        centre = tuple((n - 1) // 2 for n in shape[:-2])
+        return jnp.zeros(tuple(shape), kind).at[centre].set(matrix)
+
+    return init

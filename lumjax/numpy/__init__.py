@@ -16,6 +16,7 @@ from typing import Any
 import numpy as _np
 
 from lumjax import dtype as _dt
+from lumjax.numpy import fft as fft
 from lumjax.numpy import linalg as linalg
 from lumjax.numpy import methods as _methods  # installs the methods
 from lumjax.numpy.creation import (

@@ -14,6 +14,7 @@ from lumjax import ops
 from lumjax.errors import ArgumentValueError, ShapeError
 from lumjax.numpy import linear
 from lumjax.numpy.creation import asarray
+from lumjax.numpy.decompositions import inexact as inexact
 from lumjax.numpy.decompositions import (
     cholesky, det, eig, eigh, EighResult, EigResult, eigvals, eigvalsh, inv, lstsq, matrix_rank,
     pinv, qr, QRResult, slogdet, SlogdetResult, solve, svd, SVDResult, svdvals, tensorinv,
@@ -31,9 +32,17 @@ from lumjax.trace.core import aval_of
 ArrayLike = Any
 
 matmul, outer, cross = linear.matmul, linear.outer, linear.cross
-tensordot, vecdot, diagonal, trace = (
-    linear.tensordot, linear.vecdot, linear.diagonal, linear.trace,
-)  # fmt: skip
+tensordot, vecdot = linear.tensordot, linear.vecdot
+
+
+def diagonal(x: ArrayLike, /, *, offset: int = 0) -> Any:
+    """The diagonals of matrices: (..., m, n) -> (..., k)."""
+    return linear.diagonal(x, offset, -2, -1)
+
+
+def trace(x: ArrayLike, /, *, offset: int = 0, dtype: Any = None) -> Any:
+    """The traces of matrices: (..., m, n) -> (...)."""
+    return linear.trace(x, offset, -2, -1, dtype)
 
 
 def norm(x: ArrayLike, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:

@@ -52,6 +52,12 @@ from lumjax.ops.special import (
     digamma, digamma_p, erf, erf_inv, erf_inv_p, erf_p, erfc, erfc_p, lgamma, lgamma_p,
     trigamma,
 )
+from lumjax.ops.incomplete import (
+    bessel_i0e, bessel_i0e_p, bessel_i1e, bessel_i1e_p, betainc, expi, expi_p, expn, expn_p,
+    igamma, igamma_grad_a,
+    igamma_grad_a_p, igamma_p, igammac, igammac_p, random_gamma_grad, random_gamma_grad_p,
+    regularized_incomplete_beta_p, zeta, zeta_p,
+)
 from lumjax.ops.integer import (
     bitcast, bitcast_p, clz, clz_p, population_count, population_count_p, shift_left,
     shift_left_p, shift_right_arithmetic, shift_right_arithmetic_p, shift_right_logical,
@@ -101,6 +107,9 @@ from lumjax.ops.factor import (
 )
 from lumjax.ops.spectral import (
     eig, eig_p, eigh, eigh_p, svd, svd_p,
+)
+from lumjax.ops.fft import (
+    FftType, fft, fft_p,
 )
 from lumjax.ops.rng import (
     random_unwrap, random_unwrap_p, random_wrap, random_wrap_p, threefry2x32, threefry2x32_p,

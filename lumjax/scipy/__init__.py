@@ -1,7 +1,7 @@
-"""jax.scipy's names: `lumjax.scipy.special`."""
+"""jax.scipy's names: special, linalg, stats."""
 
 from __future__ import annotations
 
-from lumjax.scipy import special
+from lumjax.scipy import linalg, special, stats
 
-__all__ = ["special"]
+__all__ = ["linalg", "special", "stats"]

@@ -1,13 +1,6 @@
-"""Random numbers from explicit keys, equal to JAX's on the same key (threefry2x32, partitionable).
+"""Keys and bits, and the distributions that JAX gives bit by bit or nearly so.
 
-`key(seed)` makes a typed key, `PRNGKey(seed)` an old-style one (uint32[2]); both work everywhere.
-Bits, split, fold_in, randint, uniform, bernoulli and permutation are bit-identical to JAX's; normal
-and its relatives agree within a few units in the last place. Source of the generator: Salmon et al.
-2011, "Parallel random numbers: as easy as 1, 2, 3".
-
->>> from lumjax import random
->>> random.uniform(random.key(0), (2,)).shape
-(2,)
+Source of the generator: Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3".
 """
 
 from __future__ import annotations
@@ -199,10 +192,11 @@ def bits(key: Key, shape: Shape = (), dtype: Any = np.uint32) -> Any:
             got=str(kind),
             fix="use randint for signed integers",
         )
-    return _bits(key, 8 * kind.itemsize, _shape("random.bits", shape))
+    return _bits(key, 8 * kind.itemsize, drawn_shape("random.bits", shape))
 
 
-def _shape(operation: str, shape: Any) -> tuple[Any, ...]:
+def drawn_shape(operation: str, shape: Any) -> tuple[Any, ...]:
+    """A shape argument as a tuple of sizes."""
     found: tuple[Any, ...] = (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape)
     if any(isinstance(n, (int, np.integer)) and n < 0 for n in found):
         raise ShapeError(
@@ -224,7 +218,8 @@ def _bits(key: Key, width: int, shape: Sequence[Any]) -> Any:
 # ---- uniform and integers
 
 
-def _floating(operation: str, dtype: Any) -> Any:
+def floating(operation: str, dtype: Any) -> Any:
+    """A dtype argument, which must be floating; float32 by default (float64 under x64)."""
     kind = dt.canonicalize(np.float64 if dtype is None else dtype)
     if not dt.is_floating(kind):
         raise DTypeError(
@@ -245,8 +240,8 @@ def uniform(
     >>> bool((x >= 0).all() & (x < 1).all())
     True
     """
-    kind = _floating("random.uniform", dtype)
-    shape = _shape("random.uniform", shape)
+    kind = floating("random.uniform", dtype)
+    shape = drawn_shape("random.uniform", shape)
     low, high = (jnp.asarray(v, kind) for v in (minval, maxval))
     shape = ops.broadcast_shapes(shape, tuple(aval_of(low).shape), tuple(aval_of(high).shape))
     low, high = jnp.broadcast_to(low, shape), jnp.broadcast_to(high, shape)
@@ -279,7 +274,7 @@ def randint(key: Key, shape: Shape, minval: Any, maxval: Any, dtype: Any = None)
             got=str(kind),
             fix="use uniform for floats",
         )
-    shape = _shape("random.randint", shape)
+    shape = drawn_shape("random.randint", shape)
     info = np.iinfo(kind)
     if info.bits < 32:  # drawn in 32 bits, so that the remainder's bias is small
         bounds = [
@@ -337,7 +332,9 @@ def bernoulli(key: Key, p: Any = 0.5, shape: Any = None, mode: str = "low") -> A
     chance = jnp.asarray(p)
     if not dt.is_floating(aval_of(chance).dtype):
         chance = ops.cast(chance, np.float64)
-    shape = tuple(aval_of(chance).shape) if shape is None else _shape("random.bernoulli", shape)
+    shape = (
+        tuple(aval_of(chance).shape) if shape is None else drawn_shape("random.bernoulli", shape)
+    )
     draw = uniform(key, shape, aval_of(chance).dtype)
     return ops.lt(draw, jnp.broadcast_to(chance, shape))
 
@@ -359,7 +356,7 @@ def normal(key: Key, shape: Shape = (), dtype: Any = None) -> Any:
         return ops.complex(
             ops.mul(normal(first, shape, part), scale), ops.mul(normal(second, shape, part), scale)
         )
-    kind = _floating("random.normal", kind)
+    kind = floating("random.normal", kind)
     low = np.nextafter(np.array(-1.0, kind), np.array(0.0, kind), dtype=kind)
     draw = uniform(key, shape, kind, low, 1.0)
     return ops.mul(np.array(np.sqrt(2), kind), ops.erf_inv(draw))
@@ -367,10 +364,10 @@ def normal(key: Key, shape: Shape = (), dtype: Any = None) -> Any:
 
 def truncated_normal(key: Key, lower: Any, upper: Any, shape: Any = None, dtype: Any = None) -> Any:
     """Standard normal, cut to (lower, upper)."""
-    kind = _floating("random.truncated_normal", dtype)
+    kind = floating("random.truncated_normal", dtype)
     low, high = jnp.asarray(lower, kind), jnp.asarray(upper, kind)
     common = ops.broadcast_shapes(tuple(aval_of(low).shape), tuple(aval_of(high).shape))
-    shape = common if shape is None else _shape("random.truncated_normal", shape)
+    shape = common if shape is None else drawn_shape("random.truncated_normal", shape)
     root = np.array(np.sqrt(2), kind)
     a, b = ops.erf(ops.div(low, root)), ops.erf(ops.div(high, root))
     draw = uniform(key, shape, kind, a, b)
@@ -384,7 +381,7 @@ def truncated_normal(key: Key, lower: Any, upper: Any, shape: Any = None, dtype:
 def gumbel(key: Key, shape: Shape = (), dtype: Any = None, mode: str | None = None) -> Any:
     """Standard Gumbel: -log(-log(uniform))."""
     del mode
-    kind = _floating("random.gumbel", dtype)
+    kind = floating("random.gumbel", dtype)
     tiny = np.array(dt.finfo(kind).tiny, kind)
     draw = uniform(key, shape, kind, tiny, 1.0)
     return ops.neg(_log(ops.neg(_log(draw))))
@@ -397,13 +394,13 @@ def _log(x: Any) -> Any:
 
 def exponential(key: Key, shape: Shape = (), dtype: Any = None) -> Any:
     """Standard exponential."""
-    draw = uniform(key, shape, _floating("random.exponential", dtype))
+    draw = uniform(key, shape, floating("random.exponential", dtype))
     return ops.neg(ops.log1p(ops.neg(draw)))
 
 
 def laplace(key: Key, shape: Shape = (), dtype: Any = None) -> Any:
     """Standard Laplace."""
-    kind = _floating("random.laplace", dtype)
+    kind = floating("random.laplace", dtype)
     low = np.array(-1.0 + float(dt.finfo(kind).epsneg), kind)
     draw = uniform(key, shape, kind, low, 1.0)
     return ops.mul(ops.sign(draw), ops.log1p(ops.neg(ops.abs(draw))))
@@ -411,14 +408,14 @@ def laplace(key: Key, shape: Shape = (), dtype: Any = None) -> Any:
 
 def logistic(key: Key, shape: Shape = (), dtype: Any = None) -> Any:
     """Standard logistic."""
-    kind = _floating("random.logistic", dtype)
+    kind = floating("random.logistic", dtype)
     draw = uniform(key, shape, kind, np.array(dt.finfo(kind).tiny, kind), 1.0)
     return _log(ops.div(draw, ops.sub(np.ones((), kind), draw)))
 
 
 def cauchy(key: Key, shape: Shape = (), dtype: Any = None) -> Any:
     """Standard Cauchy."""
-    kind = _floating("random.cauchy", dtype)
+    kind = floating("random.cauchy", dtype)
     draw = uniform(key, shape, kind, np.array(dt.finfo(kind).eps, kind), 1.0)
     centred = ops.sub(draw, np.array(0.5, kind))
     return ops.tan(ops.mul(np.array(np.pi, kind), centred))
@@ -450,7 +447,7 @@ def categorical(
     lengths = tuple(aval_of(values).shape)
     axis = ops.canonical_axis("random.categorical", axis, len(lengths))
     batch = lengths[:axis] + lengths[axis + 1 :]
-    shape = batch if shape is None else _shape("random.categorical", shape)
+    shape = batch if shape is None else drawn_shape("random.categorical", shape)
     lead = len(shape) - len(batch)
     if lead < 0 or tuple(shape[lead:]) != batch:
         raise ShapeError(
@@ -522,7 +519,7 @@ def choice(
 ) -> Any:
     """Draws from range(a), or from an array along an axis, with probabilities `p` where given."""
     del mode
-    shape = _shape("random.choice", shape)
+    shape = drawn_shape("random.choice", shape)
     values = jnp.asarray(a)
     aval = aval_of(values)
     if aval.ndim:
@@ -564,16 +561,3 @@ def _chosen(key: Key, count: int, draws: int, shape: Any, replace: bool, p: Any)
         return jnp.searchsorted(sums, level)
     noisy = ops.add(gumbel(key, (count,), aval_of(chances).dtype), ops.log(chances))
     return jnp.reshape(ops.top_k(noisy, draws)[1], shape)
-
-
-def ball(key: Key, d: int, p: float = 2, shape: Shape = (), dtype: Any = None) -> Any:
-    """Uniform in the unit ball of the p-norm, for p = 2, in d dimensions."""
-    if p != 2:
-        raise ArgumentValueError(
-            operation="random.ball", required="p = 2", got=repr(p), fix="use the Euclidean ball"
-        )
-    pair = split(key)
-    direction = normal(pair[0], (*shape, d), dtype)
-    radius = uniform(pair[1], shape, dtype) ** (1.0 / d)
-    length = jnp.sqrt(jnp.sum(direction * direction, axis=-1))
-    return direction * jnp.expand_dims(radius / length, -1)
