@@ -101,6 +101,9 @@ class Groups:
     def _alike(self, a: Members, b: Members) -> bool:
         """A quick test that pairs which fit pass: rows that every root keeps or reduces over."""
         first, second = check(self.layout, a), check(self.layout, b)
+        if self.layout.fold:
+            first.problem(True)
+            second.problem(True)
         if first.folded or second.folded:
             both = first.folded and second.folded and first.walks == second.walks
             return bool(both) or not (first.found and second.found)

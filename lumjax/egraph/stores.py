@@ -284,8 +284,16 @@ def store_forced(layout: Layout) -> None:
     """Store terms until every root by itself is a group that some loop program computes."""
     todo = list(layout.roots)
     while todo:
-        root = todo.pop()
-        term = check(layout, (root,)).problem(layout.fold)
-        if term is not None and term not in layout.holders:
-            todo.append(root)
-            todo.append(layout.store(term))
+        while todo:
+            root = todo.pop()
+            term = _wanted(layout, root)
+            if term is not None:
+                todo.append(root)
+                todo.append(layout.store(term))
+        # A store changes what the roots above it compute.
+        todo = [root for root in layout.roots if _wanted(layout, root) is not None]
+
+
+def _wanted(layout: Layout, root: Root) -> Term | None:
+    term = check(layout, (root,)).problem(layout.fold)
+    return None if term is None or term in layout.holders else term
