@@ -353,7 +353,7 @@ def _same(f: Function, x: Reg, *_: Any) -> Reg:
 
 _TRANSCENDENTAL: dict[str, tuple[RealRule, RealRule]] = {
     "exp": (single.exp, real.exp),
-    "exp2": (_wide(real.exp2_wide), _libm("exp2")),
+    "exp2": (single.exp2, _libm("exp2")),
     "expm1": (_wide(real.expm1_wide), _libm("expm1")),
     "log": (_wide(real.log_wide), real.log),
     "log2": (_wide(real.log2_wide), _libm("log2")),

@@ -194,14 +194,6 @@ def exp_wide(f: Function, x: Reg) -> Reg:
     return _power_of_two(f, polynomial(f, r, _EXP_WIDE), shifted)
 
 
-def exp2_wide(f: Function, x: Reg) -> Reg:
-    """2**x for float32; exact at whole numbers."""
-    x = clamp(f, x, -200.0, 200.0)
-    shifted = offset(f, x, _MAGIC)
-    r = scale(f, subtract(f, x, offset(f, shifted, -_MAGIC)), math.log(2))
-    return _power_of_two(f, _exp_core(f, r), shifted)
-
-
 def _exp_core(f: Function, r: Reg) -> Reg:
     """e**r for |r| <= log(2)/2, in float64."""
     tail = polynomial(f, r, _EXP_TAIL)

@@ -15,6 +15,7 @@ from lumjax.cpu.real import (
     number,
     offset,
     polynomial,
+    scale,
     signed,
     size,
     subtract,
@@ -38,15 +39,28 @@ def exp(f: Function, x: Reg) -> Reg:
     shifted = fused(f, x, number(x, 1 / math.log(2)), number(x, _MAGIC))
     whole = offset(f, shifted, -_MAGIC)
     r = fused(f, whole, number(x, -_LN2_HIGH), x)
-    r = fused(f, whole, number(x, -_LN2_LOW), r)
+    return _power(f, fused(f, whole, number(x, -_LN2_LOW), r), shifted)
+
+
+def exp2(f: Function, x: Reg) -> Reg:
+    """2**x, exact at whole numbers, denormal results, infinities and NaN included."""
+    x = clamp(f, x, -151.0, 129.0)
+    shifted = offset(f, x, _MAGIC)
+    r = subtract(f, x, offset(f, shifted, -_MAGIC))
+    return _power(f, scale(f, r, math.log(2)), shifted)
+
+
+def _power(f: Function, r: Reg, shifted: Reg) -> Reg:
+    """e**r * 2**k for |r| <= log(2)/2 and a whole k that is offset by the magic constant."""
     y = offset(f, fused(f, multiply(f, r, r), polynomial(f, r, _EXP_TAIL), r), 1.0)
     # the scale is applied in two halves: neither overflows, and a denormal is rounded once
-    magic = constant("i32", 0x4B400000, x.lanes)
+    lanes = r.lanes
+    magic = constant("i32", 0x4B400000, lanes)
     n = f.binary("sub", f.convert("bitcast", shifted, "i32"), magic)
-    first = f.binary("ashr", n, constant("i32", 1, x.lanes))
+    first = f.binary("ashr", n, constant("i32", 1, lanes))
     for part in (first, f.binary("sub", n, first)):
-        biased = f.binary("add", part, constant("i32", 127, x.lanes))
-        power = f.binary("shl", biased, constant("i32", 23, x.lanes))
+        biased = f.binary("add", part, constant("i32", 127, lanes))
+        power = f.binary("shl", biased, constant("i32", 23, lanes))
         y = multiply(f, y, f.convert("bitcast", power, "float"))
     return y
 

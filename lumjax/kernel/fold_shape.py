@@ -29,7 +29,7 @@ from lumjax.trace import dim as dims
 from lumjax.trace.dim import Dim
 
 HEIGHT = 64  # rows of a job's tile, about
-WIDTH = 256  # columns of a tile along the stream, at most
+WIDTH = 128  # columns of a tile along the stream, at most
 ENOUGH_UNITS = 16
 LONE_ROWS = 8  # rows side by side where nothing is contracted
 LONE_BYTES = 1 << 16
