@@ -264,7 +264,7 @@ class _Cutter:
         update = [False] * len(self.eqns)
         for k in reversed(range(len(self.eqns))):
             eqn = self.eqns[k]
-            size = max(map(_elements, eqn.outputs))
+            size = max(map(_elements, eqn.outputs), default=0)
             users = [u for v in eqn.outputs for u in self.users.get(v, ())]
             ends = self.alone[k] or isinstance(self.forms[k], (Reduce, Contract))
             largest[k] = max([size, *(largest[u] for u in users)])

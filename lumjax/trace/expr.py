@@ -475,8 +475,7 @@ def nonnegative(e: Dim) -> Dim:
     terms = terms_of(e)
     constant = terms.pop((), 0)
     g = math.gcd(*terms.values())
-    terms = {m: c // g for m, c in terms.items()}
-    constant //= g
+    terms, constant = {m: c // g for m, c in terms.items()}, constant // g
     rest = from_terms(dict(terms))
     atom = from_terms({m: abs(c) for m, c in terms.items()}) if len(terms) == 1 else 0
     if isinstance(atom, Expr) and atom.op is IndexOp.FLOORDIV and isinstance(atom.args[1], int):
@@ -490,15 +489,10 @@ def nonnegative(e: Dim) -> Dim:
     if isinstance(e, int) or proves(-e - 1):
         return 0
     for g in sorted({abs(c) for c in terms.values()} - {1}) if len(terms) > 1 else ():
-        quotient = floor_divide(e, g)  # of one sign with e; simpler where a remainder drops out
-        if len(terms_of(quotient).keys() - {()}) < len(terms) and _is_part(quotient, terms):
+        quotient = floor_divide(e, g)  # >= 0 iff e is; simpler where a remainder drops out
+        if terms_of(quotient).keys() - {()} < terms.keys():
             return nonnegative(quotient)
     return intern(IndexOp.NONNEGATIVE, (e,), None, *BOOLEAN)
-
-
-def _is_part(dim: Dim, terms: Terms) -> bool:
-    """Whether all products in `dim` are among those of the terms."""
-    return all(not m or m in terms for m in terms_of(dim))
 
 
 @remember
@@ -549,10 +543,8 @@ def _same_without_remainders(e: Expr) -> bool:
     for monomial, coefficient in terms_of(e).items():
         product: Dim = coefficient
         for atom in monomial:
-            plain: Dim = atom
-            if atom.op is IndexOp.MOD:
-                x, c = atom.args
-                plain = subtract(x, multiply(c, floor_divide(x, c)))
+            x, c = atom.args if atom.op is IndexOp.MOD else (atom, None)
+            plain = x if c is None else subtract(x, multiply(c, floor_divide(x, c)))
             product = multiply(product, plain)
         total = add(total, product)
     return same(total, 0)
@@ -574,10 +566,8 @@ def _decide(sign: str, a: object, b: object) -> bool:
 
 
 def _inconclusive(what: str, dim: Expr) -> InconclusiveDimError:
-    ranges = ", ".join(
-        f"{s.name} in [{s.lo}, {'inf' if s.hi is None else s.hi}]"
-        for s in sorted(leaves(dim), key=lambda s: s.key)
-    )
+    found = sorted(leaves(dim), key=lambda s: s.key)
+    ranges = ", ".join(f"{s.name} in [{s.lo}, {'inf' if s.hi is None else s.hi}]" for s in found)
     return InconclusiveDimError(
         operation=what,
         required="a comparison of symbolic dims that their bounds decide",
