@@ -90,12 +90,17 @@ IDENTITIES = (
         op("add", _x, op("neg", _y)),
         op("sub", _x, _y),
     ),
-    _exact(
-        "mul-negs",
-        "(mul d (neg d x) (neg d y))",
-        "(mul d x y)",
-        op("mul", op("neg", _x), op("neg", _y)),
-        op("mul", _x, _y),
+    _family(
+        ("mul", "div"),
+        _exact(
+            "neg-out",
+            "(@* d (neg d x) y)",
+            "(neg d (@ d x y))",
+            op("mul", op("neg", _x), _y),
+            op("neg", op("mul", _x, _y)),
+            '(distributes "@" d)',
+        ),
+        Witness(op("div", op("neg", _x), _y), op("neg", op("div", _x, _y))),
     ),
     _family(
         ("max", "min", "and", "or"),
