@@ -36,6 +36,7 @@ class Machine:
     units: int  # jobs that run at once; fewer take as long
     tile: int  # rows that a loop over tiles holds at once
     tiled: float  # rate of contractions into such tiles, as part of contraction_flops
+    step: float  # seconds that a tile takes however small it is
     space: float  # what a byte of temporaries is worth in seconds
     excess: float  # the same beyond a quarter of what the program reads and writes
 
@@ -47,9 +48,10 @@ MACHINES = {
         levels=((1 << 20, 1.0e11), (1 << 25, 4e10)),
         memory=1.5e10,
         launch=1.5e-6,
-        units=4,
+        units=2,
         tile=64,
         tiled=0.6,
+        step=3e-7,
         space=5e-10,
         excess=2e-9,
     ),
@@ -62,6 +64,7 @@ MACHINES = {
         units=132,
         tile=128,
         tiled=0.6,
+        step=1e-6,
         space=2.5e-12,
         excess=1e-11,
     ),
@@ -218,6 +221,14 @@ def _streamed(
     return once * (tiles - 1) / _rate(each, machine)
 
 
+def _tiles(roles: Roles, machine: Machine) -> tuple[int, int]:
+    """The jobs of a loop over tiles, and the tiles that each walks over."""
+    rows = 1 if roles.rows is None else -(-estimate(roles.rows.extent) // machine.tile)
+    jobs = rows * volume([a.extent for a in roles.grid])
+    others = volume([a.extent for a in roles.stream if a is not roles.along])
+    return jobs, others * -(-estimate(roles.along.extent) // (2 * machine.tile))
+
+
 def kernel_time(
     terms: Iterable[Term],
     roots: Iterable[Root],
@@ -231,8 +242,8 @@ def kernel_time(
     computed = work(listed, axes, machine, roles)
     if roles is not None:
         moved += _streamed(listed, axes, machine, roles)
-        rows = 1 if roles.rows is None else -(-extent_of([roles.rows.name], axes) // machine.tile)
-        jobs = rows * extent_of([a.name for a in roles.grid], axes)
+        jobs, steps = _tiles(roles, machine)
         computed *= max(1.0, machine.units / max(1, jobs))
+        computed += machine.step * jobs * steps / min(machine.units, max(1, jobs))
     # Moving and computing overlap, but never wholly.
     return machine.launch + max(moved, computed) + 0.2 * min(moved, computed)
