@@ -36,6 +36,7 @@ from lumjax.kernel.region import Region, cut
 from lumjax.layout import Layout
 from lumjax.native import sizes_of
 from lumjax.ops.aligned import align
+from lumjax.recompute import smaller
 from lumjax.stages import Evaluated, Native, Planner, stages_of
 from lumjax.target import Target
 from lumjax.timeline import Timeline
@@ -60,6 +61,7 @@ from lumjax.trace.stage import StageTrace
 
 NDArray: TypeAlias = np.ndarray[Any, Any]
 _lock = threading.RLock()
+TURNS = 8  # of computing more values again, until a budget of memory is kept
 
 # ---- expansion
 
@@ -155,25 +157,37 @@ class Executable:
         self.seconds = time.perf_counter() - started
 
     def _planned(self, planner: Planner | None) -> Layout:
-        """The stages and their layout. Under a budget of memory, regions are planned again with
-        less for their temporaries as long as the program holds too much.
+        """The stages and their layout. Under a budget of memory, a program that holds too much is
+        planned with less for temporaries, then has values computed again rather than kept.
         """
-        limit = bound = config.search_memory
+        limit = config.search_memory
+        least = 0
+        for _ in range(TURNS):
+            layout, needed = self._fitted(limit, planner)
+            if needed <= limit:
+                return layout
+            least = min(least or needed, needed)
+            less = smaller(self.jaxpr, layout, needed - limit)
+            if less is None:
+                break
+            self.jaxpr = less
+        raise CompileError(
+            operation="compiling under a budget of memory",
+            required=f"a plan that holds at most {limit:,} bytes",
+            got=f"{least:,} bytes at the least",
+            fix="raise memory=, make the arrays smaller, or wrap parts in lumjax.checkpoint",
+        )
+
+    def _fitted(self, limit: int, planner: Planner | None) -> tuple[Layout, int]:
+        """A layout of the program and what it holds, planned with ever less for temporaries."""
+        bound = limit
         while True:
             with config.scope(search_memory=bound):
                 self.stages, renamed = stages_of(self.jaxpr, self.target, planner)
             layout = Layout(self.jaxpr, self.stages, renamed)
             needed = layout.timeline().allocated() if limit else 0
-            if needed <= limit:
-                return layout
-            if bound == 1:
-                raise CompileError(
-                    operation="compiling under a budget of memory",
-                    required=f"a plan that holds at most {limit:,} bytes",
-                    got=f"{needed:,} bytes at the least",
-                    fix="raise memory=, make the arrays smaller, or wrap parts in "
-                    "lumjax.checkpoint",
-                )
+            if needed <= limit or bound == 1:
+                return layout, needed
             bound = limit - (needed - limit) if bound == limit and needed < 2 * limit else 1
 
     def timeline(self) -> Timeline:

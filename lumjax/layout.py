@@ -34,6 +34,7 @@ class Layout:
             if isinstance(stage, Evaluated):
                 self.held.update(self._operands(stage.eqn))
                 self.held.update(stage.eqn.outputs)
+        self._users: dict[Var, list[int]] | None = None
         self._first: dict[Any, int] = {}
         self._last: dict[Any, int] = {}
         self._size: dict[Any, int] = {}
@@ -64,6 +65,22 @@ class Layout:
         names: list[Any] = [name for _, name in self._buffers(number, stage, k)]
         names += [("size", n) for n in sizes_of(kernel).values()]
         return [self.place(n) for n in names]
+
+    def users(self) -> dict[Var, list[int]]:
+        """The stages that write or read each value which passes from one to another."""
+        if self._users is None:
+            self._users = {}
+            for number, stage in enumerate(self.stages):
+                for v in self._seen(number, stage):
+                    self._users.setdefault(v, []).append(number)
+        return self._users
+
+    def _seen(self, number: int, stage: Stage) -> list[Var]:
+        if isinstance(stage, Evaluated):
+            return list(dict.fromkeys([*self._operands(stage.eqn), *stage.eqn.outputs]))
+        rows = range(len(stage.kernels))
+        names = dict.fromkeys(n for r in rows for _, n in self._buffers(number, stage, r))
+        return [n for n in names if isinstance(n, Var)]
 
     def segments(self) -> list[list[int]]:
         """The stages' numbers: kernels between two equations that run through `eval` together."""

@@ -16,6 +16,7 @@ import lumjax.numpy as jnp
 from lumjax import lax
 from lumjax.background import Worker, worker
 from lumjax.config import config
+from lumjax.cpu import arena
 from lumjax.errors import ArgumentTypeError, ArgumentValueError, CompileError
 from lumjax.stages import Native
 from lumjax.timeline import Lifetime, Memory, Place, Timeline
@@ -276,3 +277,51 @@ def test_a_budget_of_memory_is_kept_or_refused(folder):
     np.testing.assert_array_equal(lumjax.jit(f, memory=1 << 20)(x), np.full(1000, 3))
     with pytest.raises(CompileError, match=r"at most 1,000 bytes.*memory="):
         lumjax.jit(f, memory=1000)(x)
+
+
+def deep(ws, x):
+    for w in ws:
+        x = jnp.tanh(x @ w)
+    return jnp.sum(x * x)
+
+
+def deep_inputs(layers=10, rows=1024):
+    rng = np.random.default_rng(0)
+    ws = [(rng.standard_normal((32, 32)) / 8).astype(np.float32) for _ in range(layers)]
+    return ws, rng.standard_normal((rows, 32)).astype(np.float32)
+
+
+def test_values_are_computed_again_rather_than_kept(folder, monkeypatch):
+    """The backward pass of a deep network, in three quarters of the memory."""
+    ws, x = deep_inputs()
+    gradient = lumjax.grad(deep)
+    plain = lumjax.jit(gradient)
+    want = plain(ws, x)
+    full = plain.program(ws, x).executable().timeline().allocated()
+    limit = int(full * 0.75)
+    tight = lumjax.jit(gradient, memory=limit)
+    made = tight.program(ws, x).executable()
+    assert made.timeline().allocated() <= limit
+    assert len(made.jaxpr.eqns) > len(plain.program(ws, x).executable().jaxpr.eqns)
+    taken = []
+    real_block, real_array = arena.checkout, arena.empty
+    monkeypatch.setattr(arena, "checkout", lambda n: taken.append(n) or real_block(n))
+    monkeypatch.setattr(
+        arena, "empty", lambda s, d: taken.append(int(np.prod(s)) * d.itemsize) or real_array(s, d)
+    )
+    for got, expected in zip(tight(ws, x), want, strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4)
+    scratch = 1 << 20  # of the threads that run kernels: not the program's
+    assert sum(t for t in taken if t < full) <= limit + scratch
+
+
+def test_what_a_loop_through_eval_makes_is_not_computed_again(folder):
+    def f(x):
+        early = jnp.sort(x * 2)
+        for _ in range(4):
+            x = jnp.tanh(x @ x.T) @ x
+        return jnp.sum(x * early)
+
+    x = jnp.ones((64, 64)) / 64
+    with pytest.raises(CompileError, match="bytes at the least"):
+        lumjax.jit(f, memory=20_000)(x)
