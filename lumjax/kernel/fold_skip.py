@@ -56,8 +56,6 @@ class Guard:
     def allow(self, scope: Scope) -> Dim:
         """In a scope around all units of a job: 1 where skipping is allowed, else 0."""
         emitter = self.emitter
-        if not self.parts:
-            return 1
         total: Value = constant(0.0, dt.float64)
         for buffer, (part, count) in self.parts.items():
             name, k = emitter.fresh("s"), emitter.fresh("q")

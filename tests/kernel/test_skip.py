@@ -126,6 +126,19 @@ def test_no_decision():
     assert decide(roles_of([streams.root("y", (I,), total)])) is None
 
 
+def test_low_weights_alone_are_checked_too():
+    """Where no operand is at stake, each row's statistic still is."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("lumjax.kernel.fold_shape.WIDTH", 16)
+        s = streams.masked(streams.scores(I, J, D), streams.causal(I, J), -40.0)
+        program = Compiled([streams.root("y", (I,), streams.logsumexp(s, J))])
+    sizes = program.at(None)
+    data = program.data(sizes)
+    data["q"][...] = np.abs(data["q"]) * 1e3
+    data["k"][...] = -np.abs(data["k"])
+    program.compare(sizes, data)
+
+
 @pytest.fixture(scope="module")
 def compiled():
     with pytest.MonkeyPatch.context() as patch:
@@ -156,8 +169,8 @@ def test_scores_near_the_masked_value(compiled, fill):
     """Where masked weights are not zero, nothing is skipped."""
     program = compiled[fill]
     sizes = program.at(None)
-    data = program.data(sizes)
     for scale in (1e3, 1e4):
+        data = program.data(sizes)
         data["q"][...] = np.abs(data["q"]) * np.float32(scale)
         data["k"][...] = -np.abs(data["k"])
         roots = evaluate_group(program.prepared.group, data, sizes)
