@@ -15,6 +15,7 @@ import numpy as np
 
 from lumjax import dtype as dt
 from lumjax.egraph.axes import AxisNames, number
+from lumjax.egraph.indices import index_of
 from lumjax.egraph.scalar import Operations, literal, zero
 from lumjax.kernel.evaluate import identity
 from lumjax.kernel.region import Region, volume
@@ -278,9 +279,31 @@ class _Encoder:
         known = self.names.known
         read = volume([known[n].extent for n in sorted(mentioned) if n in known])
         repeated = read > (0.5 if gathered else 1.5) * volume(v.aval.shape)
+        masked = not (gathered or cone.reduces or _is(request.valid, 1))
+        if masked and self._reads_once(request.coords):
+            repeated = False  # a piece of a concatenation
         dear = cone.reduces or cone.flops > _CHEAP
         if cone.nodes > PUSHED or elsewhere or (repeated and dear):
             raise _StoreError(v)
+
+    def _reads_once(self, coords: Sequence[Dim]) -> bool:
+        """Whether no element is read twice: different places read at different coordinates."""
+        seen: set[str] = set()
+        for c in coords:
+            reach = 0  # of the symbols with smaller strides
+            strides: list[tuple[int, int]] = []
+            for name in sorted(symbols(c)):
+                stride = coefficient(c, name)
+                extent = self.names.known[name].extent if name in self.names.known else None
+                if name in seen or not isinstance(stride, int) or not isinstance(extent, int):
+                    return False
+                strides.append((abs(stride), extent))
+                seen.add(name)
+            for stride, extent in sorted(strides):
+                if stride <= reach:
+                    return False
+                reach += stride * (extent - 1)
+        return True
 
     def _load(self, buffer: Buffer, coords: tuple[Dim, ...], valid: Dim) -> Load:
         fill = None if _is(valid, 1) else zero(buffer.dtype)
@@ -290,8 +313,11 @@ class _Encoder:
         names = sorted(symbols(*dims) & self.bindings.keys())
         return tuple((n, self.bindings[n]) for n in names)
 
-    def _bind(self, term: Term) -> Expr:
-        """A symbol that stands for an integer term in coordinates."""
+    def _bind(self, term: Term) -> Dim:
+        """What stands for an integer term in coordinates: an expression of axes, or a symbol."""
+        known = index_of(term)
+        if known is not None:
+            return known
         name = self.binding_names.setdefault(term, f"g{len(self.binding_names)}")
         self.bindings[name] = term
         return symbol(name, None, None)

@@ -41,6 +41,7 @@ _SHARED = 1024  # equations that read one array of at least this many elements b
 _FEW = 256  # bytes that are read for nothing
 _SUMMARY = 16  # how many times larger than its result an array must be whose sum is small
 _RUN = 16  # elements in a row that a layout for contractions must keep together
+_LIGHT_CLONES = 64
 _CLONES = 24  # equations at most in a cone that is cloned rather than stored
 
 
@@ -229,25 +230,29 @@ class _Cutter:
                 settled[k] = settled[self.maker[made]]
         return settled
 
-    def _cones(self) -> list[tuple[int, int] | None]:
-        """(equations, bytes read) of the cone of each equation that may be cloned, else None."""
-        cones: list[tuple[int, int] | None] = []
+    def _cones(self) -> list[int | None]:
+        """Bytes read by the cone of each equation that may be cloned, else None."""
+        cones: list[tuple[set[int], set[Var]] | None] = []
+        reads: list[int | None] = []
         for k, eqn in enumerate(self.eqns):
-            size, read = 1, 0
+            own, leaves = {k}, set[Var]()
             for v in _variables(eqn.inputs):
                 below = cones[self.maker[v]] if v in self.maker else None
-                size += below[0] if below else 0
-                read += below[1] if below else _bytes(v)
+                own.update(below[0] if below else ())
+                leaves.update(below[1] if below else (v,))
+            read = sum(map(_bytes, leaves))
+            light = self._light(k, read)
             match self.forms[k]:
                 case Iota() | Move(maps=(_,)):
-                    clone = size <= _CLONES and not self.settled[k]
+                    clone = not self.settled[k]
                 case Map():
-                    little = 4 * read <= _bytes(eqn.outputs[0]) or self._light(k, read)
-                    clone = size <= _CLONES and little
+                    clone = light or 4 * read <= _bytes(eqn.outputs[0])
                 case _:
                     clone = False
-            cones.append((size, read) if clone else None)
-        return cones
+            clone = clone and len(own) <= (_LIGHT_CLONES if light else _CLONES)
+            cones.append((own, leaves) if clone else None)
+            reads.append(read if clone else None)
+        return reads
 
     def _light(self, k: int, read: int) -> bool:
         """Whether computing a value anywhere costs nothing: a few numbers, no reduction."""
@@ -280,7 +285,7 @@ class _Cutter:
         if not isinstance(atom, Var) or not atom.aval.ndim:
             return False
         made = self.maker.get(atom)
-        return made is None or not (self.heavy[made] or self.cone[made])
+        return made is None or not (self.heavy[made] or self.cone[made] is not None)
 
     def _steps_up(self, v: Var, k: int) -> int:
         """How many levels the edge from `v` to equation `k` climbs."""
@@ -354,8 +359,8 @@ class _Cutter:
         return [part for group in groups.values() for part in self._split(group)]
 
     def _is_light(self, k: int) -> bool:
-        cone = self.cone[k]
-        return cone is not None and self._light(k, cone[1])
+        read = self.cone[k]
+        return read is not None and self._light(k, read)
 
     def _split(self, group: list[int]) -> list[list[int]]:
         """Pieces of at most `limit` equations, cut where the fewest bytes are alive."""
