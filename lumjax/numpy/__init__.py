@@ -19,10 +19,18 @@ from lumjax import dtype as _dt
 from lumjax.numpy import fft as fft
 from lumjax.numpy import linalg as linalg
 from lumjax.numpy import methods as _methods  # installs the methods
+from lumjax.numpy.bits import (
+    bitwise_count, frexp, gcd, iscomplex, isreal, lcm, ldexp, packbits, spacing, unpackbits,
+)
 from lumjax.numpy.creation import (
     arange, array, asarray, astype, broadcast_to, copy, empty, empty_like, eye, full, full_like,
     identity, indices, linspace, logspace, meshgrid, ones, ones_like, tri, tril, triu, zeros,
     zeros_like,
+)
+from lumjax.numpy.editing import (
+    apply_over_axes, argpartition, array_equiv, block, choose, compress, delete, ediff1d, extract,
+    fromfunction, insert, lexsort, partition, piecewise, place, put, put_along_axis, resize,
+    sort_complex, trim_zeros, unwrap,
 )
 from lumjax.numpy.elementwise import (
     abs, absolute, acos, acosh, add, angle, arccos, arccosh, arcsin, arcsinh, arctan, arctan2,
@@ -37,9 +45,18 @@ from lumjax.numpy.elementwise import (
     radians, real, reciprocal, remainder, right_shift, rint, round, sign, signbit, sin, sinc,
     sinh, sqrt, square, subtract, tan, tanh, true_divide, trunc,
 )
+from lumjax.numpy.files import (
+    array_repr, array_str, from_dlpack, frombuffer, fromfile, fromiter, fromstring,
+    get_printoptions, load, printoptions, save, savez, set_printoptions,
+)
 from lumjax.numpy.functional import (
     allclose, apply_along_axis, array_equal, convolve, correlate, gradient, interp, isclose,
     polyval, trapezoid, vectorize,
+)
+from lumjax.numpy.grids import (
+    c_, diag_indices, diag_indices_from, fill_diagonal, geomspace, index_exp, ix_, mask_indices,
+    mgrid, ogrid, r_, ravel_multi_index, s_, tril_indices, tril_indices_from, triu_indices,
+    triu_indices_from, unravel_index, vander,
 )
 from lumjax.numpy.indexing import (
     argwhere, flatnonzero, nonzero, select, take, take_along_axis, where,
@@ -55,17 +72,36 @@ from lumjax.numpy.manipulation import (
     rollaxis, rot90, shape, size, split, squeeze, stack, swapaxes, tile, transpose, unstack,
     vsplit, vstack,
 )
+from lumjax.numpy.nans import (
+    nanargmax, nanargmin, nancumprod, nancumsum, nanmedian, nanpercentile, nanprod, nanquantile,
+    nanstd, nanvar,
+)
 from lumjax.numpy.padding import pad
+from lumjax.numpy.polynomials import (
+    poly, polyadd, polyder, polydiv, polyfit, polyint, polymul, polysub, roots,
+)
 from lumjax.numpy.reductions import (
     all, amax, amin, any, argmax, argmin, average, count_nonzero, cumprod, cumsum, diff, max,
     mean, min, nanmax, nanmean, nanmin, nansum, prod, ptp, std, sum, var,
 )
 from lumjax.numpy.scalars import (
-    bfloat16, bool_, complex64, complex128, float16, float32, float64, int8, int16, int32, int64,
-    uint8, uint16, uint32, uint64,
+    bfloat16, bool_, complex64, complex128, float8_e3m4, float8_e4m3, float8_e4m3b11fnuz,
+    float8_e4m3fn, float8_e4m3fnuz, float8_e5m2, float8_e5m2fnuz, float16, float32, float64, int4,
+    int8, int16, int32, int64, uint4, uint8, uint16, uint32, uint64,
+)
+from lumjax.numpy.sets import (
+    intersect1d, setdiff1d, setxor1d, union1d, unique_all, unique_counts, unique_inverse,
+    unique_values,
 )
 from lumjax.numpy.sorting import (
     argsort, bincount, digitize, isin, median, percentile, quantile, searchsorted, sort, unique,
+)
+from lumjax.numpy.standard import (
+    cumulative_prod, cumulative_sum, dsplit, einsum_path, isdtype, matvec, vecmat,
+)
+from lumjax.numpy.statistics import (
+    bartlett, blackman, corrcoef, cov, hamming, hanning, histogram, histogram2d,
+    histogram_bin_edges, histogramdd, i0, kaiser,
 )
 from lumjax.trace.array import Array as _Array
 from lumjax.trace.core import Tracer as _Tracer
@@ -80,6 +116,9 @@ int_, uint, float_, complex_ = int32, uint32, float32, complex64
 generic, number, integer, signedinteger = _np.generic, _np.number, _np.integer, _np.signedinteger
 unsignedinteger, inexact, floating = _np.unsignedinteger, _np.inexact, _np.floating
 complexfloating = _np.complexfloating
+character, flexible, object_ = _np.character, _np.flexible, _np.object_
+single, double, csingle, cdouble = float32, float64, complex64, complex128
+ComplexWarning = _np.exceptions.ComplexWarning
 dtype = _np.dtype
 e, pi, inf, nan, euler_gamma = _np.e, _np.pi, _np.inf, _np.nan, _np.euler_gamma
 newaxis = None
