@@ -27,6 +27,7 @@ from lumjax.kernel.roles import Roles, fold_roles
 from lumjax.kernel.term import Axis, Group, Reduction, loads, subterms
 from lumjax.kernel.words import axis_words, buffer_words, root_words
 from lumjax.native import Checked, sizes_of
+from lumjax.recompute import repeated
 from lumjax.record import record
 from lumjax.stages import Evaluated, Native, Stage
 from lumjax.target import Target
@@ -43,6 +44,7 @@ class Made(Protocol):
     """What is read of an executable."""
 
     traced: Jaxpr
+    jaxpr: Jaxpr
     target: Target
     stages: list[Stage]
     settings: Mapping[str, Any]
@@ -144,6 +146,7 @@ class Insight:
     least: int  # the smallest arena that any placement could do with
     seconds: float  # to prepare
     budget: Budget
+    again: int = 0  # values computed again rather than kept, for a budget of memory
 
     @property
     def regions(self) -> list[Searched]:
@@ -193,6 +196,7 @@ class Reader:
             made.peak_bytes,
             made.seconds,
             budget,
+            repeated(made.jaxpr),
         )
 
     # ---- the user's program

@@ -21,7 +21,8 @@ from lumjax.trace.form import Barrier, Contract, Form, Opaque
 
 CONE = 48  # equations that are repeated for one value
 LEAST = 1 << 10  # bytes: smaller values are not worth it
-_ids = count(1 << 40)  # barriers of their own: nothing merges what is repeated
+_FIRST = 1 << 40
+_ids = count(_FIRST)  # barriers of their own: nothing merges what is repeated
 
 
 def smaller(jaxpr: Jaxpr, layout: Layout, excess: int) -> Jaxpr | None:
@@ -29,6 +30,12 @@ def smaller(jaxpr: Jaxpr, layout: Layout, excess: int) -> Jaxpr | None:
     can be told before it is compiled; None if there is nothing to compute again.
     """
     return _Program(jaxpr, layout).without(excess)
+
+
+def repeated(jaxpr: Jaxpr) -> int:
+    """How many values of a program are computed again."""
+    waits = (e for e in jaxpr.eqns if e.prim is barrier_p)
+    return sum(e.params["id"] >= _FIRST for e in waits)
 
 
 @record

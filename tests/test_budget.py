@@ -303,6 +303,8 @@ def test_values_are_computed_again_rather_than_kept(folder, monkeypatch):
     made = tight.program(ws, x).executable()
     assert made.timeline().allocated() <= limit
     assert len(made.jaxpr.eqns) > len(plain.program(ws, x).executable().jaxpr.eqns)
+    assert "computed again rather than kept" in str(lumjax.explain(tight, ws, x))
+    assert "computed again" not in str(lumjax.explain(plain, ws, x))
     taken = []
     real_block, real_array = arena.checkout, arena.empty
     monkeypatch.setattr(arena, "checkout", lambda n: taken.append(n) or real_block(n))

@@ -103,6 +103,8 @@ def _summary(insight: Insight) -> Iterable[tuple[str, str]]:
     yield "prepared in", seconds(insight.seconds)
     yield "plans from the cache", f"{sum(r.report.cached for r in regions)} of {len(regions)}"
     yield "peak memory", f"{size(line.peak())}, {size(line.allocated())} allocated"
+    if insight.again:
+        yield "computed again rather than kept", f"{insight.again} values"
     b = insight.budget
     memory = f", at most {size(b.memory)}" if b.memory else ""
     measured = ", kernels measured" if b.profile else ""

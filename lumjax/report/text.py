@@ -59,6 +59,8 @@ def summary(insight: Insight) -> Iterable[str]:
         f"predicted {seconds(insight.predicted)} a run"
     )
     yield f"memory between kernels: {insight.arena:,} bytes planned, {insight.least:,} at least"
+    if insight.again:
+        yield f"values computed again rather than kept, for the budget of memory: {insight.again}"
     b = insight.budget
     limit = f", at most {size(b.memory)} of memory" if b.memory else ""
     yield (
