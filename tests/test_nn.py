@@ -210,3 +210,15 @@ def test_jax_compatibility_restores_nan(name):
     f, x = next(r[1:3] for r in FIRST if r[0] == name)
     with config.scope(grad_compat="jax"):
         assert np.isnan(first(f, x)).all()
+
+
+@pytest.mark.parametrize("name", ["softmax", "log_softmax", "logsumexp"])
+@pytest.mark.parametrize(("shape", "axis"), [((3, 0), -1), ((0, 4), -1), ((2, 0, 0), (1, 2))])
+def test_softmaxes_of_nothing(name, shape, axis):
+    jax = pytest.importorskip("jax")
+    got = getattr(nn, name)(jnp.zeros(shape), axis)
+    want = getattr(jax.nn, name)(jax.numpy.zeros(shape), axis)
+    assert got.shape == want.shape
+    np.testing.assert_array_equal(np.asarray(got), np.asarray(want))
+    jitted = lumjax.jit(lambda x: getattr(nn, name)(x, axis))(jnp.zeros(shape))
+    np.testing.assert_array_equal(np.asarray(jitted), np.asarray(want))

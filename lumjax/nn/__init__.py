@@ -16,6 +16,7 @@ from lumjax.grad.forward import stop_gradient
 from lumjax.nn import initializers as initializers
 from lumjax.numpy.elementwise import strong
 from lumjax.trace.core import aval_of
+from lumjax.trace.dim import same
 
 ArrayLike = Any
 
@@ -177,8 +178,9 @@ def squareplus(x: ArrayLike, b: ArrayLike = 4) -> Any:
 
 def _finite_max(x: Any, axis: Any, where: Any = None) -> Any:
     """The maximum, to be subtracted before exponentials; 0 in rows that are all -inf."""
-    top = jnp.max(x, axis, keepdims=True, where=where, initial=None if where is None else -np.inf)
-    top = stop_gradient(top)
+    empty = any(same(aval_of(x).shape[k], 0) for k in axis)
+    initial = -np.inf if empty or where is not None else None
+    top = stop_gradient(jnp.max(x, axis, keepdims=True, where=where, initial=initial))
     return top if config.grad_compat == "jax" else jnp.where(jnp.isfinite(top), top, 0.0)
 
 
