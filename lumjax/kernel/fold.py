@@ -108,7 +108,7 @@ class _Fold:
         for left, _ in self.body.sides.values():
             left.stage(emitter, scope, first)
         if state.scaled:
-            self.twice(scope)
+            self.turns(scope)
         else:
             state.clear(scope)
             self.stream(scope, lambda inner: self.tile(inner, None, self.allowed))
@@ -117,30 +117,34 @@ class _Fold:
             self.stream(scope, self.store_late)
         del emitter.ranges[self.rows.name]
 
-    def twice(self, scope: Scope) -> None:
-        """The loop, and if that left anything that is not finite, again with final statistics."""
+    def turns(self, scope: Scope) -> None:
+        """The loop; if that leaves anything that is not finite, again without skipping tiles; and
+        if need be again with the statistics that are final by then.
+        """
         emitter, state = self.emitter, self.state
         assert state.again is not None, "there is a scaled sum"
         state.begin(scope)
-        with scope.loop(turn := emitter.fresh("turn"), 2) as attempt:
+        most = 2 if self.guard is None else 3
+        with scope.loop(name := emitter.fresh("turn"), most) as each:
+            turn = dims.symbol(name, 0, most - 1)
             wanted = emitter.fresh("v")
-            attempt.add(Let(wanted, LoadValue(state.again, 0)))
-            attempt.bound.add(wanted)
-            inside = Scope(attempt)
-            last = dims.less(0, dims.symbol(turn, 0, 1))
-            redo = IndexValue(last, dt.bool_)
-            skip = dims.logical_and(self.allowed, dims.logical_not(last))
+            each.add(Let(wanted, LoadValue(state.again, 0)))
+            each.bound.add(wanted)
+            inside = Scope(each)
+            redo = IndexValue(dims.equal(turn, most - 1), dt.bool_)
+            skip = dims.logical_and(self.allowed, dims.equal(turn, 0))
             state.clear(inside)
             self.stream(inside, lambda inner: self.tile(inner, redo, skip))
-            state.judge(inside, self.marks)
-            attempt.add(If(dims.symbol(wanted, 0, 1), tuple(inside.stmts)))
+            state.judge(inside, lambda row: self.marks(row, turn))
+            each.add(If(dims.symbol(wanted, 0, 1), tuple(inside.stmts)))
 
-    def marks(self, scope: Scope) -> list[Value]:
+    def marks(self, scope: Scope, turn: Dim) -> list[Value]:
         """What else must be finite at the current row for skipped tiles to be idle."""
         if self.guard is None:
             return []
         sums = [c.term for c in self.roles.carries if c.term.scale is not None]
-        return self.guard.marks(scope, {t.scale: held(t) for t in sums if t.scale is not None})
+        wide = {t.scale: held(t) for t in sums if t.scale is not None}
+        return self.guard.marks(scope, wide, IndexValue(dims.less(0, turn), dt.bool_))
 
     def tile(self, scope: Scope, redo: Value | None, skip: Dim) -> None:
         """One tile of the stream, unless it is idle and may be skipped."""

@@ -114,9 +114,9 @@ class Guard:
 
     # ---- after the loop
 
-    def marks(self, scope: Scope, factors: dict[Scale, dt.DType]) -> list[Value]:
+    def marks(self, scope: Scope, factors: dict[Scale, dt.DType], whole: Value) -> list[Value]:
         """In a scope that binds a row: nan for each masked value that is not far enough below the
-        row's statistic, else 0, in float64.
+        row's statistic, else 0, in float64. `whole` says that no tile was skipped.
         """
         found: list[Value] = []
         for (scale, _), above in self.above.items():
@@ -128,7 +128,7 @@ class Guard:
             enough = constant(1100.0 if factors[scale] == dt.float64 else 150.0, dt.float64)
             far = apply(_REACHES, distance, enough, dtype=dt.bool_)
             zero, nan = constant(0.0, dt.float64), constant(math.nan, dt.float64)
-            found.append(apply(_SELECT, far, zero, nan))
+            found.append(apply(_SELECT, whole, zero, apply(_SELECT, far, zero, nan)))
         return found
 
 

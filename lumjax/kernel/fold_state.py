@@ -162,8 +162,6 @@ class State:
             for maximum, buffer in self.maxima.items():
                 neutral = identity_value(maximum.op, buffer.dtype)
                 inner.add(StoreStmt(buffer, self.row, neutral))
-            if self.trace is not None:
-                inner.add(StoreStmt(self.trace, self.row, constant(0.0, self.trace.dtype)))
 
     def clear(self, scope: Scope) -> None:
         """Before each loop: the carries are neutral, and no statistic was used."""
@@ -175,6 +173,8 @@ class State:
             for ruler in self.rulers.values():
                 least = constant(-np.inf, ruler.running.dtype)
                 inner.add(StoreStmt(ruler.running, self.row, least))
+            if self.trace is not None:
+                inner.add(StoreStmt(self.trace, self.row, constant(0.0, self.trace.dtype)))
         for carry in self.roles.carries:
             if carry.columns:
                 self._clear_sum(scope, carry)
