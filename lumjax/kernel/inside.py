@@ -36,8 +36,8 @@ class _Family:
 class Inside:
     """Finds the equations whose values stay inside.
 
-    `maker[v]` is the equation that makes v, `users[v]` those that read it; equations in `alone` are
-    not compiled; `size` counts elements of a value, `volume` those of a shape.
+    `below[k]` are the equations that make what equation k reads, `users[v]` those that read v;
+    equations in `alone` are not compiled; `size` counts elements of a value, `volume` of a shape.
     """
 
     def __init__(
@@ -45,13 +45,13 @@ class Inside:
         eqns: Sequence[Eqn],
         forms: Sequence[Form],
         alone: Sequence[bool],
-        maker: Mapping[Var, int],
+        below: Sequence[Sequence[int]],
         users: Mapping[Var, Sequence[int]],
         size: Callable[[Atom], int],
         volume: Callable[[Sequence[Dim]], int],
     ) -> None:
         self.eqns, self.forms, self.alone = eqns, forms, alone
-        self.maker, self.users, self.size, self.volume = maker, users, size, volume
+        self.below, self.users, self.size, self.volume = below, users, size, volume
         self.parent = list(range(len(eqns)))
         self.families: dict[int, _Family] = {}
 
@@ -84,7 +84,7 @@ class Inside:
             if self.alone[k] or not isinstance(self.forms[k], (Map, Move, Scatter)):
                 continue
             own = self.size(eqn.outputs[0])
-            for made in self._makers(eqn):
+            for made in self.below[k]:
                 other = self.size(self.eqns[made].outputs[0])
                 if not self.alone[made] and own <= 2 * other and other <= 2 * own:
                     self.parent[self._root(made)] = self._root(k)
@@ -98,19 +98,16 @@ class Inside:
             if family is not None:
                 family.members.append(k)
 
-    def _makers(self, eqn: Eqn) -> list[int]:
-        return [self.maker[a] for a in eqn.inputs if isinstance(a, Var) and a in self.maker]
-
     # ---- statistics
 
     def _find_statistics(self) -> None:
         """Follow reductions of families through small values back into the same family."""
         origins: dict[int, dict[int, int]] = {}  # by equation: families and the rows' lengths
-        for k, eqn in enumerate(self.eqns):
+        for k in range(len(self.eqns)):
             if self.alone[k] or isinstance(self.forms[k], (Contract, Gather)):
                 continue
             found: dict[int, int] = {}
-            for made in self._makers(eqn):
+            for made in self.below[k]:
                 for f, rows in origins.get(made, {}).items():
                     found[f] = max(rows, found.get(f, 0))
             own = self._root(k)
@@ -125,7 +122,7 @@ class Inside:
 
     def _start(self, k: int, found: dict[int, int]) -> None:
         (out,) = self.eqns[k].outputs
-        for made in self._makers(self.eqns[k]):
+        for made in self.below[k]:
             f = self._root(made)
             if f in self.families and self.size(out) > 1:
                 rows = self.size(self.eqns[made].outputs[0]) // self.size(out)

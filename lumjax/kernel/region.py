@@ -163,10 +163,13 @@ class _Cutter:
         self.alone = [isinstance(f, (Opaque, Barrier)) for f in self.forms]
         self.maker = {v: k for k, e in enumerate(self.eqns) for v in e.outputs}
         self.users: dict[Var, list[int]] = {}
-        for k, eqn in enumerate(self.eqns):
-            for v in _variables(eqn.inputs):
+        self.reads = [tuple(_variables(e.inputs)) for e in self.eqns]
+        self.made = [tuple([v for v in reads if v in self.maker]) for reads in self.reads]
+        self.below = [tuple([self.maker[v] for v in made]) for made in self.made]
+        for k, reads in enumerate(self.reads):
+            for v in reads:
                 self.users.setdefault(v, []).append(k)
-        found = Inside(self.eqns, self.forms, self.alone, self.maker, self.users, _elements, volume)
+        found = Inside(self.eqns, self.forms, self.alone, self.below, self.users, _elements, volume)
         self.family = found.find(self.kept)
         self.inside = [f is not None for f in self.family]
         self.heavy = self._heavy()
@@ -194,8 +197,8 @@ class _Cutter:
     def _heavy(self) -> list[bool]:
         """Whether a reduction lies between an equation and what exists before its region."""
         heavy: list[bool] = []
-        for k, eqn in enumerate(self.eqns):
-            above = any(heavy[self.maker[v]] for v in _variables(eqn.inputs) if v in self.maker)
+        for k, below in enumerate(self.below):
+            above = True in [heavy[m] for m in below]
             own = isinstance(self.forms[k], (Reduce, Contract))
             heavy.append(not self.alone[k] and (own or above))
         return heavy
@@ -224,10 +227,10 @@ class _Cutter:
                 and _elements(v) == _elements(out)
             ):
                 settled[k] = estimate(form.maps[0].contiguous_run(v.aval.shape)) >= _RUN
-        for k, eqn in enumerate(self.eqns):
-            made = next(_made(self, eqn), None) if settled[k] else None
-            if made is not None and isinstance(self.forms[self.maker[made]], Move):
-                settled[k] = settled[self.maker[made]]
+        for k in range(len(self.eqns)):
+            made = self.below[k][0] if settled[k] else k
+            if settled[k] and isinstance(self.forms[made], Move):
+                settled[k] = settled[made]
         return settled
 
     def _cones(self) -> list[int | None]:
@@ -236,10 +239,14 @@ class _Cutter:
         reads: list[int | None] = []
         for k, eqn in enumerate(self.eqns):
             own, leaves = {k}, set[Var]()
-            for v in _variables(eqn.inputs):
-                below = cones[self.maker[v]] if v in self.maker else None
-                own.update(below[0] if below else ())
-                leaves.update(below[1] if below else (v,))
+            for v in self.reads[k]:
+                made = self.maker.get(v)
+                below = None if made is None else cones[made]
+                if below is None:
+                    leaves.add(v)
+                else:
+                    own |= below[0]
+                    leaves |= below[1]
             read = sum(map(_bytes, leaves))
             light = self._light(k, read)
             match self.forms[k]:
@@ -303,9 +310,9 @@ class _Cutter:
     def _levels(self) -> list[int]:
         levels: list[int] = []
         last_effect = 0
-        for k, eqn in enumerate(self.eqns):
+        for k in range(len(self.eqns)):
             level = max(
-                (levels[self.maker[v]] + self._steps_up(v, k) for v in _made(self, eqn)), default=0
+                [levels[self.maker[v]] + self._steps_up(v, k) for v in self.made[k]], default=0
             )
             if self.effects[k] is not Effect.NONE:
                 level = last_effect = max(level, last_effect + 1)
@@ -320,7 +327,7 @@ class _Cutter:
             movable = isinstance(form, (Map, Move, Iota)) and not self.settled[k]
             if not users or eqn.outputs[0] in self.kept or not movable:
                 continue
-            made = sum(_bytes(v) for v in _made(self, eqn))
+            made = sum([_bytes(v) for v in self.made[k]])
             target = min(self.level[u] - self._steps_up(eqn.outputs[0], u) for u in users)
             if made <= _bytes(eqn.outputs[0]) and target > self.level[k]:
                 self.level[k] = target
@@ -337,10 +344,10 @@ class _Cutter:
 
         readers: dict[tuple[Var, int], int] = {}
         sharers: dict[tuple[int | None, int], int] = {}  # of families computed again
-        for k, eqn in enumerate(self.eqns):
+        for k in range(len(self.eqns)):
             if self.alone[k]:
                 continue
-            for v in _variables(eqn.inputs):
+            for v in self.reads[k]:
                 made = self.maker.get(v)
                 if made is not None and self._is_light(made):
                     continue
@@ -398,9 +405,9 @@ class _Cutter:
             own = set(part)
             needs.append(set())
             for k in part:
-                for v in _made(self, self.eqns[k]):
-                    if self.maker[v] not in own:
-                        needs[n].add(where[self.maker[v]])
+                for v, made in zip(self.made[k], self.below[k], strict=True):
+                    if made not in own:
+                        needs[n].add(where[made])
                         needed.add(v)
                 if self.effects[k] is not Effect.NONE:
                     if previous_effect is not None:
@@ -430,8 +437,7 @@ class _Cutter:
         found = set(part)
         stack = list(part)
         while stack:
-            for v in _made(self, self.eqns[stack.pop()]):
-                made = self.maker[v]
+            for made in self.below[stack.pop()]:
                 if made not in found and self._clonable(made):
                     found.add(made)
                     stack.append(made)
@@ -503,16 +509,12 @@ class _Cutter:
             (out,) = self.eqns[k].outputs
             if out in wanted or (k in own and out in needed):
                 kept.append(k)
-                wanted.update(_variables(self.eqns[k].inputs))
+                wanted.update(self.reads[k])
         return kept[::-1]
 
 
 def _variables(atoms: Sequence[Atom]) -> Iterator[Var]:
     return (a for a in atoms if isinstance(a, Var))
-
-
-def _made(cutter: _Cutter, eqn: Eqn) -> Iterator[Var]:
-    return (v for v in _variables(eqn.inputs) if v in cutter.maker)
 
 
 def _topological(needs: list[set[int]], priority: list[int]) -> list[int]:
