@@ -21,7 +21,7 @@ from lumjax.egraph.tree import Tree
 from lumjax.kernel.term import Reduction, Root, Term, free_names, subterms
 
 _GAIN = 0.99  # another program must be predicted this much cheaper than the traced one
-_NEAR = 1.05  # a price this near to the least possible one ends the search
+_NEAR = 1.1  # a price this near to the least possible one ends the search
 _PROGRAMS = 3  # of the extraction to begin with: cheapest, streamed, traced and streamed
 _ROLLOUTS = 400
 _FINALISTS = 3
@@ -65,9 +65,15 @@ class Chooser:
         moved = memory_time(sum(map(bytes_of, buffers.values())), self.machine)
         return self.machine.launch + moved
 
+    def improvable(self, traced: Planned) -> bool:
+        """Whether a search may find a cheaper program: not near the least price of maps."""
+        reduces = any(isinstance(t, Reduction) for root in self.terms for t in subterms(root))
+        near = traced.price <= _NEAR * self.least()
+        return self.budget.evaluations > 0 and (reduces or not near)
+
     def best(self, traced: Planned, extraction: Extraction | None) -> list[Planned]:
         """The best plans, cheapest first; the traced program unless another gains."""
-        if extraction is None or not self.budget.evaluations:
+        if extraction is None:
             return [traced]
         tree = Tree(extraction, self.price, self.budget.seed)
         tree.consider(self.terms, dict(extraction.classes.traced))

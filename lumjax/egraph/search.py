@@ -112,11 +112,12 @@ class _Search:
     def run(self, lower: Lower) -> Found:
         with self._timed("encode"):
             encoded = inlined(encode(self.region, self.operations))
-        with self._timed("saturate"):
-            extraction, saturation = self._saturated(encoded)
-        with self._timed("plan"):
+        with self._timed("trace"):
             chooser = Chooser(encoded, self.machine, self.budget, self.meter)
             traced = chooser.traced()
+        with self._timed("saturate"):
+            extraction, saturation = self._saturated(encoded, chooser.improvable(traced))
+        with self._timed("plan"):
             candidates = chooser.best(traced, extraction)
         with self._timed("lower"):
             done = self._realised(candidates, lower)
@@ -166,11 +167,13 @@ class _Search:
             :_RIVALS
         ]
 
-    def _saturated(self, encoded: Encoded) -> tuple[Extraction | None, Saturation]:
+    def _saturated(
+        self, encoded: Encoded, worthwhile: bool = True
+    ) -> tuple[Extraction | None, Saturation]:
         """The equal terms of the roots by the e-graph, or None if there are no others."""
         terms = [r.term for r in encoded.roots]
         rules = load_rules(config.fast_math)
-        if not self.budget.evaluations or not may_rewrite(rules, terms):
+        if not worthwhile or not may_rewrite(rules, terms):
             return None, Saturation(nodes=len(terms), saturated=True)
         graph = warm_graph(rules)
         with graph.session(self.operations) as session:

@@ -1,0 +1,100 @@
+"""What is stored and how many kernels there are, planned for sizes that would take long to run."""
+
+import numpy as np
+import pytest
+
+from benchmarks import programs
+from lumjax.config import config
+from lumjax.egraph.materialise import peak
+from lumjax.egraph.plan import Budget
+from tests.egraph.planning import largest, offered, regions
+
+
+@pytest.fixture(autouse=True)
+def no_cache():
+    with config.scope(cache=False):
+        yield
+
+
+def planned(region, budget=Budget()):
+    """The chosen grouping, before kernels are made."""
+    extraction, chooser = offered(region, budget)
+    return chooser.best(chooser.traced(), extraction)[0]
+
+
+def stored(plan):
+    """The elements of every temporary."""
+    roots = [r for members in plan.groups for r in members]
+    return [int(np.prod(r.buffer.shape)) for r in roots if not r.buffer.name.startswith("o")]
+
+
+LONG = 2048
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "groups", "most"),
+    [
+        ("attention", LONG, 1, 0),
+        ("causal", LONG, 1, 0),
+        ("window", LONG, 1, 0),
+        ("alibi", LONG, 1, 0),
+        ("soft_cap", LONG, 1, 0),
+        ("grouped", LONG, 1, 0),
+        ("attention_backward", LONG, 4, 2 * LONG * 32),
+        ("causal_backward", LONG, 4, 2 * LONG * 32),
+        ("linear_loss", 512, 4, 512),
+        ("contrastive", 8192, 8, 8192 * 64),
+        ("layer_norm_backward", 4096, 2, 4096),
+        ("gelu_linear", 1024, 1, 0),
+        ("chained", 1024, 2, 1024),
+    ],
+)
+def test_plans_of_large_programs(name, size, groups, most):
+    f, args = getattr(programs, name)(size)
+    plans = [planned(region) for region in regions(f, *args)]
+    assert sum(len(p.groups) for p in plans) <= groups
+    assert max((n for p in plans for n in stored(p)), default=0) <= most
+
+
+def test_two_gradients_share_their_tiles():
+    f, args = programs.attention_backward(LONG)
+    groups = planned(largest(f, *args)).groups
+    outputs = [[r for r in g if r.buffer.name.startswith("o")] for g in groups]
+    assert sorted(map(len, outputs))[-2:] == [1, 2]
+
+
+def test_a_chain_of_layers_stores_what_is_dear_to_compute_again():
+    """Wide products are worth their memory: loops over tiles are for what is large and cheap."""
+
+    def f(x, a, b):
+        y = programs.jnp.maximum(x @ a, 0)
+        return y @ b
+
+    normal = programs._normal
+    args = normal(0, 128, 784), normal(1, 784, 512), normal(2, 512, 256)
+    plans = [planned(region) for region in regions(f, *args)]
+    kept = [r.buffer.shape for p in plans for g in p.groups for r in g]
+    assert (128, 512) in kept
+
+
+def wide_heads():
+    """A program that is faster if it stores what loops over tiles compute several times."""
+    f, args = programs._backward(
+        programs._attention(lambda s, i, j: s), programs._heads(256, 8, 128)
+    )
+    return largest(f, *args)
+
+
+def test_a_budget_of_memory_decides_what_is_computed_again():
+    free = planned(wide_heads())
+    most = peak(free.layout, free.groups)
+    bound = most // 4
+    tight = planned(wide_heads(), Budget(memory=bound))
+    assert most > bound >= peak(tight.layout, tight.groups)
+    assert tight.cost >= free.cost
+
+
+def test_a_budget_that_no_plan_meets_gives_the_least():
+    tight = planned(wide_heads(), Budget(memory=1 << 18))
+    least = planned(wide_heads(), Budget(memory=1))
+    assert peak(least.layout, least.groups) <= peak(tight.layout, tight.groups)
