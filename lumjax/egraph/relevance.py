@@ -18,6 +18,7 @@ from lumjax.kernel.term import Apply, Lit, Reduction, Term, subterms
 
 _OPERATIONS = UNARY | BINARY | TERNARY
 _FACTS = frozenset({"one", "zero", "negative_zero", "minus_one", "always", "never", "constant"})
+_NEUTRAL = {'"mul"': "one", '"div"': "one", '"add"': "negative_zero", '"sub"': "zero"}
 _RELATED = "core"  # definitions of functions: of use to other rules alone, as are conclusions
 
 
@@ -67,6 +68,8 @@ def _required_by(rule: Rule) -> Counter[str]:
         match guard:
             case [str(fact), *_] if fact in (*_FACTS, "integer", "floating"):
                 wanted |= Counter([fact])
+            case ["neutral", str(name), _]:
+                wanted |= Counter([_NEUTRAL[name]])
             case ["=", _, pattern]:
                 wanted |= _asked(pattern)
             case _:

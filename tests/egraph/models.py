@@ -167,6 +167,12 @@ def one_hot_logs(h: Any, w: Any, y: Any) -> Any:
     return -jnp.mean(jnp.sum(nn.one_hot(y, V) * nn.log_softmax(h @ w, -1), -1))
 
 
+def spread(x: Any) -> Any:
+    """The entropy of all rows together."""
+    p = nn.softmax(x, -1)
+    return -jnp.sum(p * nn.log_softmax(x, -1))
+
+
 def contrastive(a: Any, b: Any) -> Any:
     z = a @ b.T / f32(0.1)
     own = jnp.diagonal(nn.log_softmax(z, -1)) + jnp.diagonal(nn.log_softmax(z, 0))
@@ -217,6 +223,9 @@ ONCE: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "half": (half, BF16),
     "logsumexp": (lambda x: nn.logsumexp(x, -1), (pr.aval(N, V),)),
     "contrastive": (contrastive, (pr.aval(N, D),) * 2),
+    "one-hot-logs": (one_hot_logs, LINEAR),
+    "all-logsumexp": (lambda x: jnp.sum(jnp.exp(x - jnp.max(x, -1, keepdims=True))), ROWS[:1]),
+    "spread": (spread, ROWS[:1]),
 }
 # Programs with gradients: some sum follows a statistic.
 BOTH: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {

@@ -124,6 +124,26 @@ def test_no_reduction_waits(name):
     assert {"statistic-max", "affine-subtracted", "scales-exp", "sum-follows"} <= fired
 
 
+USES = {
+    "all-logsumexp": "sum-nested",
+    "spread": "sum-shifted",
+    "one-hot-logs": "sum-shifted",
+    "dropped": "sum-where-factor",
+    "half": "sum-cast-factor",
+    "by-logarithm": "shared-shift",
+    "by-logarithms": "exp-log",
+    "sinking": "statistic-floor",
+    "library": "statistic-finite",
+    "squared": "scales-product",
+    "naive-grad": "sum-swap",
+}
+
+
+@pytest.mark.parametrize("name", USES)
+def test_rules_that_a_program_needs(name):
+    assert found(name).done.fired[USES[name]]
+
+
 @pytest.mark.parametrize("name", models.BOTH)
 def test_some_sums_follow_with_gradients(name):
     this = found(name)

@@ -4,10 +4,10 @@ A rule is written over patterns: `(mul d x y)` is the scalar operation at dtype 
 part of a term), `(mul* d x y)` the same in either order, `(sum d J x)` a reduction over the axis
 set J, `(scaled d J x m k)` a sum that follows the statistic m, `(running m J)` what is known of m
 inside it. Guards: `(invariant x J)` (x depends on no axis of J), `(varies x J)` (on at least one),
-`(apart x J)` (nothing in x is reduced over an axis of J), `(floating d)`, `(integer d)`, `(one x)`,
-`(zero x)`, `(negative_zero x)`, `(minus_one x)`, and any egglog fact. A rule may conclude facts
-instead of an equality. In a rule that holds for several operations, `@` stands for each of them.
-`checked` refuses rules without class or witness and `compile_rule` writes egglog.
+`(apart x J)` (nothing in x is reduced over an axis of J), `(waits x J)` (something is),
+`(floating d)`, `(integer d)`, `(one x)`, `(zero x)`, `(minus_one x)`, and any egglog fact. A rule
+may conclude facts instead of an equality. In a rule that holds for several operations, `@` stands
+for each of them. `checked` refuses rules without class or witness and `compile_rule` writes egglog.
 """
 
 from __future__ import annotations
@@ -151,11 +151,11 @@ class _Writer:
 
     def guard(self, pattern: Pattern) -> list[str]:
         match pattern:
-            case ["invariant" | "varies" | "apart" as test, x, axes]:
+            case ["invariant" | "varies" | "apart" | "waits" as test, x, axes]:
                 names, found = self.name(), self.term(x, True)
-                fact = "bound" if test == "apart" else "free"
+                fact = "bound" if test in ("apart", "waits") else "free"
                 shared = f"(set-intersect {names} {_text(axes)})"
-                relation = "!=" if test == "varies" else "="
+                relation = "!=" if test in ("varies", "waits") else "="
                 return [f"(= {names} ({fact} {found}))", f"({relation} (set-empty) {shared})"]
             case _:
                 return [self.term(pattern, True)]

@@ -55,14 +55,12 @@ def _swapped(name: str) -> Witness:
 
 IDENTITIES = (
     _family(
-        ("mul", "div"),
-        _exact("neutral-one", "(@* d x c)", "x", op("mul", _x, lit(1.0)), _x, "(one c)"),
+        ("mul", "div", "add", "sub"),
+        _exact("neutral", "(@* d x c)", "x", op("mul", _x, lit(1.0)), _x, '(neutral "@" c)'),
         Witness(op("div", _x, lit(1.0)), _x),
+        Witness(op("add", _x, lit(-0.0)), _x),
+        Witness(op("sub", _x, lit(0.0)), _x),
     ),
-    _exact(
-        "add-negative-zero", "(add* d x c)", "x", op("add", _x, lit(-0.0)), _x, "(negative_zero c)"
-    ),
-    _exact("sub-zero", "(sub d x c)", "x", op("sub", _x, lit(0.0)), _x, "(zero c)"),
     _exact(
         "mul-minus-one",
         "(mul* d x c)",
@@ -304,18 +302,6 @@ SUMS = (
             '(zero z) (invariant c j) (varies r j) (= e (dtype p)) (distributes "@" d)',
         ),
         Witness(*_where_factor("div"), 1e-9),
-    ),
-    _sums(
-        "sum-shifted",  # only where the second sum is in the program
-        "(sum d j (mul* d (add* d a c) r))",
-        "(add d (sum d j (mul d a r)) (mul d c s))",
-        op("mul", total((J,), op("mul", op("add", _x, _row), _y)), total((J,), _y)),
-        op(
-            "mul",
-            op("add", total((J,), op("mul", _x, _y)), op("mul", _row, total((J,), _y))),
-            total((J,), _y),
-        ),
-        "(invariant c j) (varies a j) (= s (sum d j r))",
     ),
     _sums(
         "sum-select",

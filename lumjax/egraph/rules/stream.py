@@ -53,7 +53,7 @@ STATISTICS = (
     _rule(
         "statistic-max",
         "(reduce_max d j x)",
-        "(apart x j) (floating d) (= s (sum e j b))",
+        "(apart x j) (floating d) (= s (sum e i b)) (= j (set-intersect i j))",
         "(statistic _root j)",
         _monotone(_top, _x),
     ),
@@ -241,15 +241,50 @@ def _follows() -> Witness:
     return Witness(total((J,), body), followed, 1e-12)
 
 
+def _taken_apart(name: str) -> tuple[Term, Term]:
+    """A sum whose values are shifted by what depends on their maximum."""
+    shift = op("log", op("square", _top))
+    left = total((J,), op("mul", op(name, _y, shift), _exp2(_top)))
+    unshifted = total((J,), op("mul", _y, _exp2(_top)))
+    return left, op(name, unshifted, op("mul", shift, total((J,), _exp2(_top))))
+
+
+def _sum(
+    name: str,
+    left: str,
+    right: str,
+    guard: str,
+    witness: Witness,
+    *more: Witness,
+    ops: tuple[str, ...] = (),
+) -> Rule:
+    kind = Kind.REASSOCIATING
+    return Rule(name, "stream", kind, left, right, witness, guard, "", ops, more)
+
+
 SUMS = (
-    Rule(
+    _sum(
         "sum-follows",
-        "stream",
-        Kind.REASSOCIATING,
         "(sum d j a)",
         "(scaled d j b m k)",
-        _follows(),
         "(scales a j m k b) (nonpositive k) (invariant k j) (= t (reduce_max e j x)) (floating d)",
+        _follows(),
+    ),
+    _sum(
+        "sum-nested",  # a sum over rows of sums along them
+        "(sum d i b)",
+        "(sum d (set-diff i j) (sum d j b))",
+        "(statistic m j) (!= i j) (= j (set-intersect i j)) (waits b j) (= t (reduce_max e j x))",
+        Witness(total((I, J), _exp2(_top)), total((I,), total((J,), _exp2(_top))), 1e-12),
+    ),
+    _sum(
+        "sum-shifted",  # by what waits for the row: the rest need not
+        "(sum d j (mul* d (@* d a c) r))",
+        "(@ d (sum d j (mul d a r)) (mul d c (sum d j r)))",
+        "(statistic m j) (invariant c j) (varies a j) (waits c j) (= t (reduce_max e j x))",
+        Witness(*_taken_apart("add"), 1e-10),
+        Witness(*_taken_apart("sub"), 1e-10),
+        ops=("add", "sub"),
     ),
 )
 
