@@ -56,7 +56,7 @@ from lumjax.trace.core import (
     using,
 )
 from lumjax.trace.form import Expand
-from lumjax.trace.simplify import simplify
+from lumjax.trace.simplify import simplify, uncollected
 from lumjax.trace.stage import StageTrace
 
 NDArray: TypeAlias = np.ndarray[Any, Any]
@@ -76,6 +76,7 @@ class _ExpandTrace(StageTrace):
         return super().process(prim, args, params)
 
 
+@uncollected
 def expand(jaxpr: Jaxpr) -> tuple[Jaxpr, tuple[Value, ...]]:
     """The program with calls and definitions inlined, and indices that count an axis replaced.
     Arrays that definitions mention become its first inputs; their values come second.

@@ -34,7 +34,7 @@ from lumjax.trace.form import (
     ScalarOp,
     Scatter,
 )
-from lumjax.trace.simplify import freeze
+from lumjax.trace.simplify import freeze, uncollected
 
 LIMIT = 256  # equations per region: keeps e-graphs small and lets layers repeat
 _SHARED = 1024  # equations that read one array of at least this many elements belong together
@@ -539,6 +539,7 @@ def _topological(needs: list[set[int]], priority: list[int]) -> list[int]:
     return order
 
 
+@uncollected
 def cut(jaxpr: Jaxpr, limit: int = LIMIT, native: NativeTest | None = None) -> tuple[Step, ...]:
     """The steps of a program, in the order in which they run.
 
