@@ -67,35 +67,83 @@ from lumjax.trace.batch import vmap as vmap
 from lumjax.typing import Array as Array
 
 __version__ = "0.1.0"
+__version_info__ = (0, 1, 0)
+jacobian = jacrev
 
 
 if _typing.TYPE_CHECKING:  # these are loaded when they are first mentioned
     from lumjax import (
+        core as core,
+        custom_derivatives as custom_derivatives,
         debug as debug,
+        distributed as distributed,
+        dlpack as dlpack,
         dtypes as dtypes,
+        experimental as experimental,
+        extend as extend,
         flatten_util as flatten_util,
         image as image,
+        monitoring as monitoring,
         nn as nn,
         optim as optim,
         random as random,
         scipy as scipy,
+        sharding as sharding,
         testing as testing,
         tree_util as tree_util,
     )
+    from lumjax.custom_derivatives import (
+        custom_gradient as custom_gradient,
+    )
+    from lumjax.parallel import (
+        default_device as default_device,
+        default_matmul_precision as default_matmul_precision,
+        make_array_from_callback as make_array_from_callback,
+        make_array_from_process_local_data as make_array_from_process_local_data,
+        make_array_from_single_device_arrays as make_array_from_single_device_arrays,
+        numpy_dtype_promotion as numpy_dtype_promotion,
+        numpy_rank_promotion as numpy_rank_promotion,
+        pmap as pmap,
+        transfer_guard as transfer_guard,
+        typeof as typeof,
+    )
+    from lumjax.sharding import (
+        Device as Device,
+        NamedSharding as NamedSharding,
+        P as P,
+        make_mesh as make_mesh,
+        reshard as reshard,
+        set_mesh as set_mesh,
+    )
+    from lumjax.experimental.shard_map import (
+        shard_map as shard_map,
+    )
 
 _LATER = (
-    "debug", "dtypes", "flatten_util", "image", "nn", "optim", "random", "scipy", "testing",
-    "tree_util",
+    "core", "custom_derivatives", "debug", "distributed", "dlpack", "dtypes", "experimental",
+    "extend", "flatten_util", "image", "monitoring", "nn", "optim", "random", "scipy",
+    "sharding", "testing", "tree_util",
 )
+_NAMES = {  # in which module a name is
+    "custom_derivatives": ("custom_gradient",),
+    "parallel": ("default_device", "default_matmul_precision", "make_array_from_callback",
+        "make_array_from_process_local_data", "make_array_from_single_device_arrays",
+        "numpy_dtype_promotion", "numpy_rank_promotion", "pmap", "transfer_guard", "typeof",),
+    "sharding": ("Device", "NamedSharding", "P", "make_mesh", "reshard", "set_mesh",),
+    "experimental.shard_map": ("shard_map",),
+}
+_MODULE_OF = {name: module for module, names in _NAMES.items() for name in names}
 
 
 def __getattr__(name: str) -> _typing.Any:
-    """A public module that is loaded on first use."""
+    """A public module, or a name of one, that is loaded on first use."""
     if name in _LATER:
         return _importlib.import_module(f"lumjax.{name}")
+    if name in _MODULE_OF:
+        return getattr(_importlib.import_module(f"lumjax.{_MODULE_OF[name]}"), name)
     raise AttributeError(f"module 'lumjax' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
     """What there is, loaded or not."""
-    return sorted({*globals(), *_LATER})
+    return sorted({*globals(), *_LATER, *_MODULE_OF})

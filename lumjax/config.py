@@ -168,6 +168,12 @@ class Config:
         short, value = self._checked(name, val)
         self._base = replace(self._base, **{short: value})
 
+    def config_with_absl(self) -> None:
+        """Do nothing: settings come from LUMJAX_ variables and `update`, not from absl's flags."""
+
+    def parse_flags_with_absl(self) -> None:
+        """Do nothing, as `config_with_absl`."""
+
     @contextmanager
     def scope(self, **settings: Any) -> Generator[None]:
         """Change settings for this thread inside the block.

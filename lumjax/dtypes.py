@@ -6,9 +6,11 @@ import ml_dtypes
 
 from lumjax.dtype import canonicalize as canonicalize_dtype
 from lumjax.dtype import finfo, float0, iinfo, issubdtype, prng_key
+from lumjax.errors import DTypeError as TypePromotionError
 from lumjax.numpy import promote_types, result_type
 
 __all__ = [
+    "TypePromotionError",
     "bfloat16",
     "canonicalize_dtype",
     "finfo",

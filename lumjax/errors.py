@@ -183,6 +183,10 @@ class DonationError(LumjaxError, ValueError):
     """A donated array was used again."""
 
 
+# JAX's names, for code that catches them.
+JaxRuntimeError = RuntimeError  # CompileError and VerificationError among others
+
+
 class CacheWarning(UserWarning):
     """A cache entry was corrupt, truncated or foreign; it is ignored and rewritten."""
 

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import threading
 import time
 from collections import deque
@@ -104,3 +105,16 @@ def annotate_function(
             return func(*args, **kwargs)
 
     return run
+
+
+_IN_TRACES = (
+    "ProfileOptions", "device_memory_profile", "save_device_memory_profile", "start_server",
+    "start_trace", "stop_server", "stop_trace", "trace",
+)  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    """What writes files is loaded when it is first mentioned."""
+    if name in _IN_TRACES:
+        return getattr(importlib.import_module("lumjax.traces"), name)
+    raise AttributeError(f"module 'lumjax.profiler' has no attribute {name!r}")

@@ -26,6 +26,33 @@ from lumjax.control.scan import while_loop as while_loop
 from lumjax.errors import ShapeError
 from lumjax.grad.forward import stop_gradient as stop_gradient
 from lumjax.lax import linalg as linalg
+from lumjax.lax.extra import (
+    GatherScatterMode,
+    PrecisionLike,
+    all_to_all,
+    approx_max_k,
+    approx_min_k,
+    broadcast_to_rank,
+    dtype,
+    empty,
+    index_take,
+    mulhi,
+    optimization_barrier,
+    pbroadcast,
+    platform_dependent,
+    polygamma,
+    pshuffle,
+    psum_scatter,
+    pswapaxes,
+    ragged_dot,
+    reduce_precision,
+    rng_uniform,
+    split,
+    stack,
+    tile,
+    unstack,
+    with_sharding_constraint,
+)
 from lumjax.lax.windows import (
     conv_general_dilated_local,
     conv_general_dilated_patches,
@@ -58,6 +85,9 @@ from lumjax.ops import (
     atanh,
     axis_index,
     axis_size,
+    bessel_i0e,
+    bessel_i1e,
+    betainc,
     broadcast_in_dim,
     broadcast_shapes,
     broadcasted_iota,
@@ -100,6 +130,9 @@ from lumjax.ops import (
     gather,
     ge,
     gt,
+    igamma,
+    igamma_grad_a,
+    igammac,
     imag,
     integer_pow,
     iota,
@@ -124,6 +157,7 @@ from lumjax.ops import (
     pow,
     ppermute,
     psum,
+    random_gamma_grad,
     real,
     reduce_and,
     reduce_max,
@@ -157,12 +191,14 @@ from lumjax.ops import (
     tanh,
     top_k,
     transpose,
+    zeta,
 )
 from lumjax.trace.core import aval_of
 
 bitwise_and, bitwise_or, bitwise_xor, bitwise_not = ops.and_, ops.or_, ops.xor, ops.not_
 reciprocal = ops.recip
 padtype_to_pads = ops.padtype_to_pads
+ConvGeneralDilatedDimensionNumbers = Any
 
 
 def select(pred: Any, on_true: Any, on_false: Any) -> Any:

@@ -96,7 +96,8 @@ def _stand_in(x: Any) -> Any:
     """An array of the operand's shape that takes no memory."""
     if isinstance(x, (str, list, tuple)):
         return x
-    return np.broadcast_to(np.zeros((), np.float32), aval_of(x).shape)
+    shape: Any = aval_of(x).shape
+    return np.broadcast_to(np.zeros((), np.float32), shape)
 
 
 _KINDS = {

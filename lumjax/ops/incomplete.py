@@ -266,7 +266,7 @@ def _i0e_slope(t: Value, x: Value, out: Value) -> Value:
 
 def _i1e_slope(t: Value, x: Value, out: Value) -> Value:
     """At 0 the quotient i1e(x) / x is 1/2."""
-    small = constant(np.finfo(np.float32).eps, x)
+    small = constant(float(np.finfo(np.float32).eps), x)
     near = lt(abs(x), small)
     safe = select(near, small, x)
     slope = sub(bessel_i0e(safe), mul(out, add(sign(safe), div(constant(1, x), safe))))

@@ -95,7 +95,7 @@ def _one(words: Any, alpha: Any, in_logs: bool) -> Any:
 
 def _samples(words: Any, alpha: Any, in_logs: bool) -> Any:
     shape = tuple(aval_of(alpha).shape)
-    count = math.prod(shape)
+    count: Any = math.prod(shape)
     if not count:
         return alpha
     keys = split(words, count)

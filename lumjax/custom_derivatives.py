@@ -1,0 +1,104 @@
+"""Functions with derivatives of their own: custom_jvp, custom_vjp and custom_gradient.
+
+>>> @custom_gradient
+... def f(x):
+...     return x**2, lambda g: (g * 10,)
+>>> float(grad(f)(3.0))
+10.0
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from lumjax import tree
+from lumjax.control.custom import custom_jvp as custom_jvp
+from lumjax.control.custom import custom_vjp as custom_vjp
+from lumjax.grad.reverse import grad as grad
+from lumjax.ops.layout import full
+from lumjax.record import record
+from lumjax.trace.aval import ShapedArray
+from lumjax.trace.core import aval_of, eval_jaxpr
+from lumjax.trace.stage import stage
+
+
+@record
+class SymbolicZero:
+    """A tangent or cotangent that is known to be zero; `aval` says of what shape and dtype."""
+
+    aval: ShapedArray
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        """The shape."""
+        return self.aval.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype."""
+        return self.aval.dtype
+
+    def instantiate(self) -> Any:
+        """The zero as an array."""
+        return full(self.aval.shape, 0, self.aval.dtype)
+
+
+@record
+class CustomVJPPrimal:
+    """An argument of a forward rule, and whether it is differentiated (`perturbed`)."""
+
+    value: Any
+    perturbed: bool
+
+
+def zero_from_primal(x: Any, symbolic_zeros: bool = False) -> Any:
+    """The zero cotangent of an argument.
+
+    >>> float(zero_from_primal(2.0))
+    0.0
+    """
+    aval = aval_of(x)
+    return SymbolicZero(aval) if symbolic_zeros else full(aval.shape, 0, aval.dtype)
+
+
+def custom_gradient(fun: Callable[..., Any]) -> Callable[..., Any]:
+    """A function whose derivative is given beside its value.
+
+    `fun(*args)` returns (value, rule); `rule(cotangent)` returns the cotangents of the arguments,
+    a tuple if there are several. Only reverse mode is defined.
+    """
+
+    @custom_vjp
+    def wrapped(*args: Any) -> Any:
+        return fun(*args)[0]
+
+    def forward(*args: Any) -> tuple[Any, Any]:
+        value, rule = fun(*args)
+        flat, treedef = tree.flatten(value)
+
+        def rule_of_leaves(*leaves: Any) -> list[Any]:
+            found = rule(treedef.unflatten(leaves))
+            return tree.leaves(tuple(found) if isinstance(found, (tuple, list)) else (found,))
+
+        staged = stage(rule_of_leaves, [aval_of(x).strip_weak() for x in flat])
+        structure = tree.structure(args)
+
+        def apply(consts: Sequence[Any], leaves: Sequence[Any]) -> Any:
+            return tree.unflatten(structure, eval_jaxpr(staged.jaxpr, [*consts, *leaves]))
+
+        return value, tree.Partial(apply, list(staged.consts))
+
+    def backward(residual: Any, cotangent: Any) -> Any:
+        return residual(tree.leaves(cotangent))
+
+    wrapped.defvjp(forward, backward)
+
+    @functools.wraps(fun)
+    def run(*args: Any) -> Any:
+        return wrapped(*args)
+
+    return run

@@ -1,0 +1,156 @@
+"""Top-level names that concern devices and settings: pmap, default_device, arrays from shards."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from lumjax import numpy as jnp
+from lumjax.compile import jit
+from lumjax.errors import ArgumentValueError
+from lumjax.trace.aval import ShapedArray
+from lumjax.trace.batch import vmap
+from lumjax.trace.core import aval_of
+
+
+@contextmanager
+def default_device(device: Any = None) -> Generator[None]:
+    """Put new arrays on a device inside the block: there is one, so nothing changes."""
+    del device
+    yield
+
+
+@contextmanager
+def default_matmul_precision(precision: Any = None) -> Generator[None]:
+    """Ask for a precision of products inside the block; float32 products are always full."""
+    known = (
+        None, "default", "high", "highest", "bfloat16", "bfloat16_3x", "tensorfloat32", "float32",
+        "fastest",
+    )  # fmt: skip
+    if isinstance(precision, str) and precision not in known:
+        raise ArgumentValueError(
+            operation="default_matmul_precision", required=", ".join(map(repr, known)),
+            got=repr(precision), fix="choose one of these",
+        )  # fmt: skip
+    yield
+
+
+def _only(operation: str, allowed: tuple[str, ...], given: str) -> None:
+    if given not in allowed:
+        raise ArgumentValueError(
+            operation=operation, required=" or ".join(map(repr, allowed)), got=repr(given),
+            fix="broadcasting and promotion are not restricted here",
+        )  # fmt: skip
+
+
+@contextmanager
+def numpy_rank_promotion(new_val: str = "allow") -> Generator[None]:
+    """Arrays of different rank broadcast: "allow" is the one choice."""
+    _only("numpy_rank_promotion", ("allow",), new_val)
+    yield
+
+
+@contextmanager
+def numpy_dtype_promotion(new_val: str = "standard") -> Generator[None]:
+    """Arrays of different dtype promote: "standard" is the one choice."""
+    _only("numpy_dtype_promotion", ("standard",), new_val)
+    yield
+
+
+@contextmanager
+def transfer_guard(new_val: str = "allow") -> Generator[None]:
+    """Watch transfers between host and device: there are none."""
+    del new_val
+    yield
+
+
+def pmap(
+    fun: Callable[..., Any],
+    axis_name: Any = None,
+    *,
+    in_axes: Any = 0,
+    out_axes: Any = 0,
+    static_broadcasted_argnums: int | Sequence[int] = (),
+    devices: Any = None,
+    backend: str | None = None,
+    axis_size: int | None = None,
+    donate_argnums: Any = (),
+    global_arg_shapes: Any = None,
+) -> Callable[..., Any]:
+    """`fun` mapped over a leading axis and compiled; all lanes run on the one device.
+
+    >>> pmap(lambda x: x * 2)(jnp.array([1, 2])).tolist()
+    [2, 4]
+    """
+    del devices, backend, donate_argnums, global_arg_shapes
+    numbers = static_broadcasted_argnums
+    statics = (numbers,) if isinstance(numbers, int) else tuple(numbers)
+
+    @functools.wraps(fun)
+    def mapped(*args: Any, **kwargs: Any) -> Any:
+        axes = in_axes if isinstance(in_axes, (tuple, list)) else (in_axes,) * len(args)
+        axes = tuple(None if k in statics else a for k, a in enumerate(axes))
+        moving = [k for k in range(len(args)) if k not in statics]
+
+        def call(*values: Any) -> Any:
+            full = list(args)
+            for k, v in zip(moving, values, strict=True):
+                full[k] = v
+            return fun(*full, **kwargs)
+
+        inner = vmap(
+            call, tuple(axes[k] for k in moving), out_axes, axis_name=axis_name,
+            axis_size=axis_size,
+        )  # fmt: skip
+        return inner(*[args[k] for k in moving])
+
+    return jit(mapped, static_argnums=statics) if statics else jit(mapped)
+
+
+def typeof(x: Any) -> ShapedArray:
+    """The abstract value of an array: its shape, dtype and weak type."""
+    return aval_of(x)
+
+
+def make_array_from_callback(
+    shape: Sequence[int], sharding: Any, data_callback: Callable[[Any], Any], dtype: Any = None
+) -> Any:
+    """The array whose one shard is data_callback(index of everything).
+
+    >>> make_array_from_callback((2,), None, lambda index: jnp.arange(4)[index][:2]).tolist()
+    [0, 1]
+    """
+    del sharding
+    return jnp.asarray(data_callback((slice(None),) * len(shape)), dtype)
+
+
+def make_array_from_single_device_arrays(
+    shape: Sequence[int], sharding: Any, arrays: Sequence[Any], *, dtype: Any = None
+) -> Any:
+    """The one array."""
+    del shape, sharding
+    return jnp.asarray(arrays[0], dtype)
+
+
+def make_array_from_process_local_data(
+    sharding: Any, local_data: Any, global_shape: Any = None, *, dtype: Any = None
+) -> Any:
+    """The data as an array."""
+    del sharding, global_shape
+    return jnp.asarray(local_data, dtype)
+
+
+__all__ = [
+    "default_device",
+    "default_matmul_precision",
+    "make_array_from_callback",
+    "make_array_from_process_local_data",
+    "make_array_from_single_device_arrays",
+    "numpy_dtype_promotion",
+    "numpy_rank_promotion",
+    "pmap",
+    "transfer_guard",
+    "typeof",
+]
