@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from lumjax import dtype as dt
 from lumjax.kernel.emit import Emitter, Scope, held, ordered_axes
 from lumjax.kernel.fold_loop import Body
+from lumjax.kernel.fold_parts import Parts
 from lumjax.kernel.fold_shape import carry_right, inner_right, left_side, shape, stageable
 from lumjax.kernel.fold_skip import Guard
 from lumjax.kernel.fold_state import State
@@ -26,6 +27,9 @@ from lumjax.trace import dim as dims
 from lumjax.trace.dim import Dim
 
 JOB_WORK = 1 << 20  # multiply-adds per job: tens of microseconds
+FEW_JOBS = 4  # with fewer blocks of rows, parts of the stream are jobs too
+ENOUGH_JOBS = 8
+MOST_PARTS = 16
 WHOLE_ROWS = 1  # of a job's scratch: rows no longer than this are not streamed
 
 
@@ -67,6 +71,9 @@ class _Fold:
         decision = decide(roles) if self.many_tiles() else None
         self.guard = None if decision is None else Guard(emitter, decision)
         self.allowed: Dim = 0
+        self.parts: Parts | None = None
+        self.count: Dim = 1  # parts of the stream
+        self.number: Dim = 0  # of the block of rows
         self.body = Body(emitter, roles, self.shape, self.state, sides, values, decision)
 
     def many_tiles(self) -> bool:
@@ -76,21 +83,71 @@ class _Fold:
     # ---- jobs
 
     def emit(self) -> None:
-        """The phase that stores the roots."""
+        """The phases that store the roots."""
         emitter, shape = self.emitter, self.shape
         blocks = Axis(emitter.fresh("rb"), dims.ceiling_divide(self.rows.extent, shape.block))
         units = (*self.roles.grid, blocks)
         total = math.prod((a.extent for a in units), start=1)
+        share = self.share(extent(emitter, self.roles.grid))
+        if share is not None:
+            self.parts_of(units, total, share)
         chunk = emitter.chunk(max(1, JOB_WORK // self.work()))
         top = Scope(bound={job := emitter.fresh("job")})
         begin = dims.symbol(job) * chunk
         flat = emitter.fresh("p")
-        if self.guard is not None:
-            self.allowed = self.guard.allow(top)
+        self.allow(top)
         with top.loop(flat, dims.minimum(begin + chunk, total), begin=begin) as unit:
-            emitter.decode(units, dims.symbol(flat, 0, total - 1), unit)
+            self.number = dims.symbol(flat, 0, total - 1)
+            emitter.decode(units, self.number, unit)
             self.unit(unit, axis_symbol(blocks) * shape.block)
         emitter.phase(job, dims.ceiling_divide(total, chunk), top)
+
+    def allow(self, top: Scope) -> None:
+        """Find out, once for each job, whether tiles may be skipped."""
+        if self.guard is not None:
+            self.allowed = self.guard.allow(top)
+
+    # ---- parts
+
+    def share(self, grid: int) -> int | None:
+        """How many tiles a part of the stream has; None where there are rows enough for jobs."""
+        emitter = self.emitter
+        units = grid * -(-extent(emitter, [self.rows]) // self.shape.height)
+        tiles = -(-extent(emitter, [self.roles.along]) // self.shape.width)
+        parts = min(MOST_PARTS, tiles // 2, self.work() // JOB_WORK, -(-ENOUGH_JOBS // units))
+        if units >= FEW_JOBS or parts < 2 or self.roles.late:
+            return None
+        return -(-tiles // parts)
+
+    def parts_of(self, units: Sequence[Axis], total: Dim, share: int) -> None:
+        """A phase whose jobs walk parts of the stream and leave their carries in a workspace."""
+        emitter, shape, state = self.emitter, self.shape, self.state
+        length = emitter.chunk(share)
+        count = dims.ceiling_divide(self.tiles, length)
+        parts = Parts(emitter, state, shape.height, total * count)
+        top = Scope(bound={job := emitter.fresh("job")})
+        unit, part = emitter.fresh("u"), emitter.fresh("u")
+        at = dims.symbol(job)
+        top.add(Let(unit, IndexValue(dims.floor_divide(at, count), dt.int64)))
+        top.add(Let(part, IndexValue(dims.remainder(at, count), dt.int64)))
+        top.bound.update((unit, part))
+        self.allow(top)
+        emitter.decode(units, dims.symbol(unit, 0, total - 1), top)
+        self.enter(top, axis_symbol(units[-1]) * shape.block)
+        begin = dims.symbol(part) * length
+        span = begin, dims.minimum(begin + length, self.tiles)
+        state.begin(top)
+        state.clear(top)
+        self.stream(top, lambda inner: self.tile(inner, None, self.allowed), span)
+        parts.save(top, at)
+        del emitter.ranges[self.rows.name]
+        emitter.phase(job, total * count, top)
+        self.parts, self.count = parts, count
+
+    @property
+    def tiles(self) -> Dim:
+        """How many tiles the stream has."""
+        return dims.ceiling_divide(self.roles.along.extent, self.shape.step)
 
     def work(self) -> int:
         """Roughly the multiply-adds of one block of rows."""
@@ -100,22 +157,35 @@ class _Fold:
         rows = min(self.shape.height, extent(emitter, [self.rows]))
         return max(1, rows * each * extent(emitter, self.roles.stream))
 
-    def unit(self, scope: Scope, first: Dim) -> None:
-        """One block of rows."""
+    def enter(self, scope: Scope, first: Dim) -> None:
+        """Begin with a block of rows."""
         emitter, state = self.emitter, self.state
         state.first, state.last = first, dims.minimum(first + self.shape.block, self.rows.extent)
         emitter.ranges[self.rows.name] = first, state.last
         for left, _ in self.body.sides.values():
             left.stage(emitter, scope, first)
+
+    def unit(self, scope: Scope, first: Dim) -> None:
+        """One block of rows."""
+        emitter, state = self.emitter, self.state
+        self.enter(scope, first)
         if state.scaled:
             self.turns(scope)
         else:
             state.clear(scope)
-            self.stream(scope, lambda inner: self.tile(inner, None, self.allowed))
+            if self.parts is not None:
+                self.merge(scope)
+            else:
+                self.stream(scope, lambda inner: self.tile(inner, None, self.allowed))
         self.store(scope)
         if self.roles.late:
             self.stream(scope, self.store_late)
         del emitter.ranges[self.rows.name]
+
+    def merge(self, scope: Scope) -> None:
+        """Combine the parts of the block's rows."""
+        assert self.parts is not None, "there are parts"
+        self.parts.merge(scope, self.number * self.count, self.count, self.body.peaks)
 
     def turns(self, scope: Scope) -> None:
         """The loop; if that leaves anything that is not finite, again without skipping tiles; and
@@ -124,7 +194,7 @@ class _Fold:
         emitter, state = self.emitter, self.state
         assert state.again is not None, "there is a scaled sum"
         state.begin(scope)
-        most = 2 if self.guard is None else 3
+        most = 2 if self.guard is None and self.parts is None else 3
         with scope.loop(name := emitter.fresh("turn"), most) as each:
             turn = dims.symbol(name, 0, most - 1)
             wanted = emitter.fresh("v")
@@ -134,9 +204,20 @@ class _Fold:
             redo = IndexValue(dims.equal(turn, most - 1), dt.bool_)
             skip = dims.logical_and(self.allowed, dims.equal(turn, 0))
             state.clear(inside)
-            self.stream(inside, lambda inner: self.tile(inner, redo, skip))
+            if self.parts is None:
+                self.stream(inside, lambda inner: self.tile(inner, redo, skip))
+            else:
+                self.either(inside, turn, redo)
             state.judge(inside, lambda row: self.marks(row, turn))
             each.add(If(dims.symbol(wanted, 0, 1), tuple(inside.stmts)))
+
+    def either(self, scope: Scope, turn: Dim, redo: Value) -> None:
+        """Combine the parts at first, walk the whole stream in later turns."""
+        first, later = Scope(scope), Scope(scope)
+        self.merge(first)
+        self.stream(later, lambda inner: self.tile(inner, redo, 0))
+        scope.add(If(dims.equal(turn, 0), tuple(first.stmts)))
+        scope.add(If(dims.less(0, turn), tuple(later.stmts)))
 
     def marks(self, scope: Scope, turn: Dim) -> list[Value]:
         """What else must be finite at the current row for skipped tiles to be idle."""
@@ -156,13 +237,17 @@ class _Fold:
         self.body.emit(inside, redo)
         scope.add(If(dims.logical_not(idle), tuple(inside.stmts)))
 
-    def stream(self, scope: Scope, emit: Callable[[Scope], None]) -> None:
-        """The loop over the tiles of the stream, at each point of its other axes."""
-        emitter, along = self.emitter, self.roles.along
-        count = dims.ceiling_divide(along.extent, self.shape.step)
+    def stream(
+        self, scope: Scope, emit: Callable[[Scope], None], span: tuple[Dim, Dim] | None = None
+    ) -> None:
+        """The loop over the tiles of the stream, or a span of them, at each point of its other
+        axes.
+        """
+        emitter = self.emitter
+        begin, end = (0, self.tiles) if span is None else span
 
         def tiles(inner: Scope) -> None:
-            with inner.loop(tile := emitter.fresh("s"), count) as each:
+            with inner.loop(tile := emitter.fresh("s"), end, begin=begin) as each:
                 self.body.enter(dims.symbol(tile))
                 emit(each)
 

@@ -211,21 +211,36 @@ class State:
         now: Value = emitter.let(apply(_SELECT, finite, final, zero), inner)
         if redo is not None:
             now = emitter.let(apply(_SELECT, redo, final, now), inner)
-        rate = unrounded(emitter.value(ruler.scale.factor, inner), dtype)
-        step = apply(_SUBTRACT, now, self.number(ruler.running))
-        exponent = emitter.let(apply(MULTIPLY, rate, step), inner)
-        limit = constant(float(np.finfo(dtype).maxexp - 2), dtype)
-        factor: Value = apply(_EXP2, apply(_LEAST, exponent, limit))
+        factor = self._step(inner, ruler, now, self.number(ruler.running), redo)
         if redo is not None:
             factor = apply(_SELECT, redo, one, factor)
-        inner.add(StoreStmt(ruler.factor, self.row, emitter.let(factor, inner)))
+        inner.add(StoreStmt(ruler.factor, self.row, self.emitter.let(factor, inner)))
         inner.add(StoreStmt(ruler.running, self.row, now))
-        if self.trace is not None:
-            beyond = apply(_ABOVE, exponent, limit, dtype=dt.bool_)
-            wide = self.trace.dtype
-            mark = apply(_SELECT, beyond, constant(np.nan, wide), constant(0.0, wide))
-            total = apply(_ADD, self.number(self.trace), mark)
-            inner.add(StoreStmt(self.trace, self.row, total))
+
+    def _step(
+        self, inner: Scope, ruler: Ruler, now: Value, before: Value, redo: Value | None
+    ) -> Value:
+        """exp2(factor * (now - before)); leaves a trace where that cannot be represented."""
+        emitter, dtype = self.emitter, ruler.running.dtype
+        assert self.trace is not None, "there is a scaled sum"
+        rate = unrounded(emitter.value(ruler.scale.factor, inner), dtype)
+        exponent = emitter.let(apply(MULTIPLY, rate, apply(_SUBTRACT, now, before)), inner)
+        limit = constant(float(np.finfo(dtype).maxexp - 2), dtype)
+        beyond = apply(_ABOVE, exponent, limit, dtype=dt.bool_)
+        wide = self.trace.dtype
+        nan, zero = constant(np.nan, wide), constant(0.0, wide)
+        mark: Value = apply(_SELECT, beyond, nan, zero)
+        if redo is not None:
+            mark = apply(_SELECT, redo, zero, mark)
+        inner.add(StoreStmt(self.trace, self.row, apply(_ADD, self.number(self.trace), mark)))
+        return apply(_EXP2, apply(_LEAST, exponent, limit))
+
+    def bring(self, scope: Scope, term: Reduction, before: Value) -> Value:
+        """The factor that brings a sum under the statistic `before` under the present one."""
+        assert term.scale is not None, "the sum is scaled"
+        ruler = self.rulers[term.scale]
+        factor = self._step(scope, ruler, self.number(ruler.running), before, None)
+        return self.emitter.let(widened(factor, held(term)), scope)
 
     def know(self, scope: Scope) -> None:
         """In a scope that binds a row: what Running stands for."""

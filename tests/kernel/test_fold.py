@@ -10,6 +10,7 @@ import pytest
 from lumjax import dtype as dt
 from lumjax.config import config
 from lumjax.cpu.runtime import Program, Step, compile_kernels
+from lumjax.kernel import fold as folding
 from lumjax.kernel import lower as lowering
 from lumjax.kernel.bounds import prove_bounds
 from lumjax.kernel.emulate import emulate
@@ -37,12 +38,12 @@ from tests.kernel.build import (
 B, H, I, J, D, E = (  # noqa: E741
     axis("b", 3), axis("h", 2), axis("i", 67), axis("j", 101), axis("d", 11), axis("e", 17)
 )  # fmt: skip
-N, V, F = axis("n", 29), axis("v", 71), axis("f", 41)
+N, V, F = axis("n", 29), axis("v", 71), axis("f", 83)
 
 
 def grouped(g):
     """Keys and values of stream j, summed over the heads of a group too."""
-    two, i = axis("g", 2), axis("i", 19)
+    two, i = axis("g", 2), axis("i", 43)
     p = reduce(SUM, D, op("mul", load("q", H, two, i, D), load("k", H, J, D)))
     dv = reduce(SUM, (two, i), op("mul", op("tanh", p), load("do", H, two, i, E)))
     return [root("dv", (H, J, E), dv)] if g else []
@@ -141,7 +142,9 @@ class Compiled:
         traced = {a.name: a.extent for r in self.group.roots for a in self.axes(r)}
         change = {traced[n]: v for n, v in extents.items()}
         sizes = {n: change.get(v, v) if n[0] == "n" else v for n, v in self.sizes.items()}
-        return sizes | ({n: chunks for n in sizes if n[0] == "c"} if chunks else {})
+        return sizes | (
+            {n: min(chunks, v) for n, v in sizes.items() if n[0] == "c"} if chunks else {}
+        )
 
     def axes(self, r):
         return (*r.axes, *bound_axes(r.term))
@@ -316,7 +319,7 @@ def test_empty_streams_and_rows():
 @pytest.mark.parametrize("name", ["weighted", "columns", "classifier"])
 def test_equal_for_any_number_of_threads(folds, name):
     program = folds(name)
-    sizes = program.at(None) | {n: 2 for n in program.sizes if n[0] == "c"}
+    sizes = program.at(2)
     data = program.data(sizes)
     (compiled,) = compile_kernels([program.kernel], HOST)
     results = []
@@ -327,6 +330,58 @@ def test_equal_for_any_number_of_threads(folds, name):
             Program([Step(compiled, range(len(table)), sizes)]).run(table)
         results.append([data[b.name].tobytes() for b in program.kernel.outputs])
     assert results[0] == results[1] == results[2]
+
+
+SPLIT = [n for n in PROGRAMS if n not in ("table", "late", "rows", "double")]
+
+
+@pytest.fixture(scope="module")
+def split():
+    """Programs whose stream is cut into parts of two tiles."""
+    made = {}
+
+    def get(name):
+        if name not in made:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr("lumjax.kernel.fold.WHOLE_ROWS", 0)
+                patch.setattr("lumjax.kernel.fold.JOB_WORK", 1)
+                patch.setattr("lumjax.kernel.fold.FEW_JOBS", 1000)
+                patch.setattr("lumjax.kernel.fold.ENOUGH_JOBS", 1000)
+                patch.setattr("lumjax.kernel.fold_shape.WIDTH", 16)
+                patch.setattr("lumjax.kernel.fold_shape.LONE_BYTES", 1 << 9)
+                cuts = []
+                parts = folding.Parts
+                patch.setattr(folding, "Parts", lambda *args: cuts.append(1) or parts(*args))
+                made[name] = Compiled(PROGRAMS[name]())
+                assert cuts, "the stream is cut"
+        return made[name]
+
+    return get
+
+
+@pytest.mark.parametrize("name", SPLIT)
+def test_parts_of_a_stream(split, name):
+    program = split(name)
+    for chunks in (None, 1, 2):
+        sizes = program.at(chunks)
+        program.compare(sizes, program.data(sizes), COARSE.get(name, 3e-5))
+    verdict = check_kernel(program.kernel, program.group, program.native)
+    assert verdict.ok, verdict
+
+
+@pytest.mark.parametrize("name", ["guarded", "low", "stored"])
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 1e4, -1e4])
+def test_specials_in_parts(split, name, value):
+    program = split(name)
+    sizes = program.at(None)
+    for buffer in program.kernel.inputs:
+        data = program.data(sizes)
+        if abs(value) == 1e4:
+            data[buffer.name] *= value
+        else:
+            data[buffer.name].reshape(-1)[137] = value
+        narrow = abs(value) == 1e4 and buffer.name != "v"
+        program.compare(sizes, data, 0.02 if narrow else 1e-4 * min(1e4, max(1, abs(value))))
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
