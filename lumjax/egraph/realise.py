@@ -8,7 +8,7 @@ from lumjax.egraph.cost import Machine
 from lumjax.egraph.layout import Layout, Members, Names, names
 from lumjax.egraph.materialise import Planned, arrange
 from lumjax.egraph.plan import Lower, Plan
-from lumjax.egraph.stores import store_forced
+from lumjax.egraph.stores import check, store_forced
 from lumjax.kernel.emit import Reject
 from lumjax.kernel.ir import Kernel
 from lumjax.kernel.scalar import lower_scalar
@@ -76,11 +76,13 @@ def _first_trouble(
 
 
 def _store(layout: Layout, members: Members, group: Group, term: Term) -> bool:
-    """Store the term of the lowered group, if it can be told which term of the layout it was."""
-    if not isinstance(term, (Apply, Reduction)) or term is group.roots[0].term:
-        return False
-    original = {new: old for old, new in layout.replaced(members).items()}.get(term)
+    """Store the term of the lowered group; if that is the root, a reduction below it."""
+    original: Term | None = None
+    if isinstance(term, (Apply, Reduction)) and term is not group.roots[0].term:
+        original = {new: old for old, new in layout.replaced(members).items()}.get(term)
     if original is None or original in layout.holders:
+        original = check(layout, members).innermost()
+    if original is None:
         return False
     layout.store(original)
     store_forced(layout)

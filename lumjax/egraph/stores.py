@@ -144,6 +144,14 @@ class Check:
         rows = () if roles.rows is None else (roles.rows,)
         return roles.stream, frozenset((*roles.grid, *rows))
 
+    def innermost(self) -> Term | None:
+        """What to store of a group that no program computes, although one seems to: a reduction
+        that takes no other.
+        """
+        found = (t for t in self.found if t not in self.inside)
+        first = next(found, None)
+        return None if first is None else self._lifted(first)
+
     def _contraction(self, contractions: Sequence[Reduction]) -> Term | None:
         for t in contractions:
             for factor in factors(t) or ():
