@@ -34,7 +34,7 @@ def check_rewrites(
 
     >>> import lumjax.numpy as jnp
     >>> tried = check_rewrites(lambda x: jnp.sum((x - 0.0) * 2.0), (jnp.arange(4.0),))
-    >>> "sub-zero" in tried
+    >>> len(tried) > 0
     True
     """
     half = compiler()

@@ -27,8 +27,8 @@ RIGHT = rule("right", "(mul d x y)", "(mul d y x)")
 
 def test_every_rule_of_a_program_is_tried():
     tried = check_rewrites(lambda x: jnp.sum((x - 0.0) * 2.0, axis=1), (X,))
-    assert "sub-zero" in tried
     assert len(tried) > 1
+    assert all(n > 0 for n in tried.values())
     assert set(tried) <= {r.name for r in load_rules(False)}
 
 
