@@ -34,7 +34,7 @@ from lumjax.errors import CompileError, UnsupportedError
 from lumjax.insight import Insight, Reader
 from lumjax.kernel.region import Region, cut
 from lumjax.layout import Layout
-from lumjax.native import sizes_of
+from lumjax.native import sizes_of, whole
 from lumjax.ops.aligned import align
 from lumjax.recompute import smaller
 from lumjax.stages import Evaluated, Native, Planner, stages_of
@@ -299,7 +299,7 @@ class Executable:
 
     def as_text(self) -> str:
         """The kernels as LLVM IR."""
-        kernels = [c.compiled.kernel for s in self.native() for c in s.kernels]
+        kernels = (whole(c, self.target) for s in self.native() for c in s.kernels)
         return "\n".join(render(k, self.target) for k in kernels)
 
     def cost_analysis(self) -> dict[str, float]:
@@ -376,14 +376,15 @@ def rules_that_fire(jaxpr: Jaxpr, rules: Sequence[Rule] | None = None) -> list[R
 
 def rewritten(jaxpr: Jaxpr, rule: Rule, turn: int) -> Executable | None:
     """The program as traced but for this rule's results, in the regions that have a program number
-    `turn`; None if none has.
+    `turn`; None if none has. Rules that conclude facts rewrite nothing, and help every other rule.
     """
     budget = budget_of_config()
+    facts = [r for r in load_rules(config.fast_math) if r.concludes and r.name != rule.name]
     used = False
 
     def plan(region: Region, target: Target) -> Found:
         nonlocal used
-        every = replay.rewritten(region, target, (rule,), budget)
+        every = replay.rewritten(region, target, (*facts, rule), budget)
         found = next(islice(every, turn, None), None)
         used |= found is not None
         return found or search(region, target, replace(budget, evaluations=0))

@@ -14,6 +14,7 @@ from lumjax.config import config
 from lumjax.cpu.render import unsupported
 from lumjax.cpu.runtime import Compiled, Program, Step, compile_kernels
 from lumjax.kernel.ir import Kernel
+from lumjax.kernel.lower import lower
 from lumjax.kernel.scalar import lower_scalar
 from lumjax.kernel.term import Group
 from lumjax.kernel.verify import Verdict, check_kernel
@@ -64,6 +65,16 @@ def checked(kernel: Kernel, group: Group, target: Target) -> list[Checked]:
             raise Unsupported(f"{why}; and the fallback: {_describe(again)}")
         fallbacks.append(Checked(single, alone, why))
     return fallbacks
+
+
+def whole(item: Checked, target: Target) -> Kernel:
+    """The kernel with its statements: one that came from the disk is lowered again."""
+    kernel = item.compiled.kernel
+    if any(p.body for p in kernel.phases):
+        return kernel
+    made = lower(item.group, target) if kernel.programs else lower_scalar(item.group.roots[0])
+    assert isinstance(made, Kernel), "what was lowered once is lowered again"
+    return made
 
 
 def _describe(verdict: Verdict) -> str:

@@ -7,6 +7,7 @@ process searched gets the plan of the program as traced, and a search for the ne
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeAlias
@@ -14,13 +15,14 @@ from typing import Any, TypeAlias
 from lumjax.background import worker
 from lumjax.config import config
 from lumjax.cpu.math import supported
-from lumjax.egraph.cache import plan_key, save_plan
-from lumjax.egraph.plan import Budget, Found
+from lumjax.egraph.cache import load_plan, plan_key, save_plan
+from lumjax.egraph.plan import Budget, Found, Report
 from lumjax.egraph.scalar import Operations
 from lumjax.egraph.search import budget_of_config, search, stored
 from lumjax.kernel.region import Alone, Region, cut
 from lumjax.native import Checked, Unsupported, all_checked
 from lumjax.profile import profiled
+from lumjax.ready import keep, ready
 from lumjax.record import record
 from lumjax.target import Target
 from lumjax.trace.core import Atom, Eqn, Jaxpr, Var
@@ -90,6 +92,9 @@ def _compiled(region: Region, target: Target) -> tuple[Found, list[Checked]]:
 
 
 def _planned(region: Region, target: Target, budget: Budget) -> tuple[Found, list[Checked]]:
+    kept = None if budget.profile else _kept(region, target, budget)
+    if kept is not None:
+        return kept
     if not (config.search_background and config.cache and budget.evaluations):
         return _searched(region, target, budget)
     found = stored(region, target, budget)
@@ -112,7 +117,10 @@ def _searched(region: Region, target: Target, budget: Budget) -> tuple[Found, li
     """Search, measure if that was asked for, and keep what was chosen."""
     found = search(region, target, budget)
     if not budget.profile or found.plan.schedules is not None:
-        return _checked(found, target)
+        found, kernels = _checked(found, target)
+        if not budget.profile:
+            keep(plan_key(region, target, budget, config.fast_math), found.plan, kernels)
+        return found, kernels
     found, kernels = profiled(found, target, budget)
     save_plan(
         plan_key(region, target, budget, config.fast_math),
@@ -121,6 +129,25 @@ def _searched(region: Region, target: Target, budget: Budget) -> tuple[Found, li
         found.report,
     )
     return found, kernels
+
+
+def _kept(region: Region, target: Target, budget: Budget) -> tuple[Found, list[Checked]] | None:
+    """What another process left of the region: its plan and its kernels, checked and compiled."""
+    started = time.perf_counter()
+    key = plan_key(region, target, budget, config.fast_math)
+    plan = load_plan(key, Operations(region))
+    kernels = None if plan is None else ready(key, plan)
+    if plan is None or kernels is None:
+        return None
+    alone = (k for k in kernels if not k.compiled.kernel.programs)
+    report = Report(
+        region.key,
+        True,
+        cost=plan.cost,
+        seconds=(("load", time.perf_counter() - started),),
+        fallbacks=tuple(b.name for k in alone for b in k.compiled.kernel.outputs),
+    )
+    return Found(plan, tuple(k.compiled.kernel for k in kernels), report), kernels
 
 
 def _checked(found: Found, target: Target) -> tuple[Found, list[Checked]]:

@@ -36,7 +36,8 @@ WORDS = {
 }  # fmt: skip
 ROOMS = (
     "executable.py", "native.py", "placement.py", "stages.py", "layout.py", "timeline.py",
-    "background.py", "trace/simplify.py", "trace/check.py", "trace/show.py", "ops/", "numpy/",
+    "background.py", "ready.py", "trace/simplify.py", "trace/check.py", "trace/show.py", "ops/",
+    "numpy/",
     "lax.py", "grad/mask.py", "grad/linear.py", "kernel/", "egraph/", "cpu/", "control/call.py",
     "control/staging.py", "__init__.py",
 )  # fmt: skip

@@ -139,23 +139,33 @@ def _machine(arch: str, features: str) -> Any:
     )
 
 
+def object_key(text: str, target: Target) -> bytes:
+    """What the object file of a module's text is cached under."""
+    parts = [target.arch, target.features, _version(), _OPTION, text]
+    return hashlib.sha256("\0".join(parts).encode()).digest()
+
+
 def object_code(text: str, target: Target) -> bytes:
     """The object file for a module's text, from the cache on disk if it is there.
 
     Raises CompileError if LLVM refuses the text.
     """
-    key = hashlib.sha256(
-        "\0".join([target.arch, target.features, _version(), _OPTION, text]).encode()
-    ).digest()
-    path = Path(config.cache_dir) / "objects" / f"{key.hex()[:40]}.o" if config.cache else None
-    if path is not None:
-        found = _read(path, key)
-        if found is not None:
-            return found
-    code = _generate(text, target)
-    if path is not None:
-        _write(path, key, code)
+    key = object_key(text, target)
+    code = cached_code(key)
+    if code is None:
+        code = _generate(text, target)
+        if config.cache:
+            _write(_path(key), key, code)
     return code
+
+
+def cached_code(key: bytes) -> bytes | None:
+    """The object file that is cached under a key, None if there is none."""
+    return _read(_path(key), key) if config.cache else None
+
+
+def _path(key: bytes) -> Path:
+    return Path(config.cache_dir) / "objects" / f"{key.hex()[:40]}.o"
 
 
 def _generate(text: str, target: Target) -> bytes:
@@ -247,10 +257,14 @@ def load(code: bytes, names: Sequence[str], imports: Mapping[str, int]) -> list[
     return _loader.load(code, names, imports)
 
 
-def libm_imports(text: str) -> dict[str, int]:
-    """The C library's functions that a module calls, by the names it calls them."""
-    found = re.findall(rf"^declare double @{LIBM}(\w+)\(", text, re.MULTILINE)
-    return {LIBM + name: libm_address(name) for name in found}
+def libm_imports(text: str) -> tuple[str, ...]:
+    """The names of the C library's functions that a module calls."""
+    return tuple(re.findall(rf"^declare double @{LIBM}(\w+)\(", text, re.MULTILINE))
+
+
+def libm_symbols(names: Sequence[str]) -> dict[str, int]:
+    """Addresses of the C library's functions, by the names that modules call them."""
+    return {LIBM + name: libm_address(name) for name in names}
 
 
 @cache

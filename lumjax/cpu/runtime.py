@@ -23,13 +23,16 @@ from lumjax.trace import dim as dims
 class Compiled:
     """A kernel in memory: the address of each phase's function, and the scratch it needs.
 
-    Equal `digest`s mean equal code for one machine.
+    Equal `digest`s mean equal code for one machine. `code` is the key of its object file, `imports`
+    names the C library's functions that it calls.
     """
 
     kernel: Kernel
     phases: tuple[int, ...]
     scratch: int
     digest: str
+    code: bytes
+    imports: tuple[str, ...]
 
 
 @record
@@ -56,12 +59,31 @@ def compile_kernels(kernels: Sequence[Kernel], target: Target) -> list[Compiled]
     result: list[Compiled] = []
     for kernel in kernels:
         text = render(kernel, target)
-        code = objects.object_code(text, target)
-        names = [f"{kernel.name}_phase{k}" for k in range(len(kernel.phases))]
-        addresses = objects.load(code, names, objects.libm_imports(text))
+        code, imports = objects.object_code(text, target), objects.libm_imports(text)
         digest = hashlib.sha256(f"{target.key}\n{text}".encode()).hexdigest()
-        result.append(Compiled(kernel, tuple(addresses), scratch_bytes(kernel), digest))
+        key = objects.object_key(text, target)
+        addresses = _load(kernel, code, imports)
+        result.append(Compiled(kernel, addresses, scratch_bytes(kernel), digest, key, imports))
     return result
+
+
+def load_kernel(
+    kernel: Kernel, scratch: int, digest: str, key: bytes, imports: tuple[str, ...]
+) -> Compiled | None:
+    """A kernel that another process compiled, from the cache on disk; None if it is not there.
+
+    The kernel's phases need no bodies.
+    """
+    code = objects.cached_code(key)
+    if code is None:
+        return None
+    return Compiled(kernel, _load(kernel, code, imports), scratch, digest, key, imports)
+
+
+def _load(kernel: Kernel, code: bytes, imports: tuple[str, ...]) -> tuple[int, ...]:
+    """The addresses of the phases' functions."""
+    names = [f"{kernel.name}_phase{k}" for k in range(len(kernel.phases))]
+    return tuple(objects.load(code, names, objects.libm_symbols(imports)))
 
 
 _Row: TypeAlias = "tuple[int, int, int, int]"  # function, slots, jobs, serial

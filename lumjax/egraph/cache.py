@@ -33,9 +33,14 @@ _HEADER = "lumjax-plan"
 
 def plan_key(region: Region, target: Target, budget: Budget, fast_math: bool) -> str:
     """What the plan is a function of."""
-    rules = digest("\n".join(map(compile_rule, load_rules(fast_math))))
+    rules = _rules_version(fast_math)
     parts = (planner_version(), region.key, target.key, rules, machine(target), budget)
     return digest("\n".join(map(str, parts)))
+
+
+@lru_cache(maxsize=2)
+def _rules_version(fast_math: bool) -> str:
+    return digest("\n".join(map(compile_rule, load_rules(fast_math))))
 
 
 @lru_cache(maxsize=1)

@@ -64,33 +64,39 @@ def _schedules(value: Any, count: int) -> tuple[Schedule, ...] | None:
     return tuple(Schedule(**{str(k): int(v) for k, v in entry.items()}) for entry in value)
 
 
-def _dim(d: Dim) -> Any:
-    return d if isinstance(d, int) else [d.op.value, [_dim(a) for a in d.args], d.name, d.lo, d.hi]
+def dim_text(d: Dim) -> Any:
+    """An index expression as a JSON value."""
+    return (
+        d if isinstance(d, int) else [d.op.value, [dim_text(a) for a in d.args], d.name, d.lo, d.hi]
+    )
 
 
-def _dim_from(value: Any) -> Dim:
+def dim_from(value: Any) -> Dim:
+    """The index expression again."""
     if isinstance(value, int):
         return value
     op, args, name, lo, hi = value
-    return intern(IndexOp(op), tuple(map(_dim_from, args)), name, lo, hi)
+    return intern(IndexOp(op), tuple(map(dim_from, args)), name, lo, hi)
 
 
 def _axis(axis: Axis) -> Any:
-    return [axis.name, _dim(axis.extent)]
+    return [axis.name, dim_text(axis.extent)]
 
 
 def _axis_from(value: Any) -> Axis:
     name, extent = value
-    return Axis(str(name), _dim_from(extent))
+    return Axis(str(name), dim_from(extent))
 
 
-def _buffer(b: Buffer) -> Any:
-    return [b.name, [_dim(d) for d in b.shape], dt.short_name(b.dtype)]
+def buffer_text(b: Buffer) -> Any:
+    """A buffer as a JSON value."""
+    return [b.name, [dim_text(d) for d in b.shape], dt.short_name(b.dtype)]
 
 
-def _buffer_from(value: Any) -> Buffer:
+def buffer_from(value: Any) -> Buffer:
+    """The buffer again."""
     name, shape, dtype = value
-    return Buffer(str(name), tuple(map(_dim_from, shape)), dt.from_short_name(dtype))
+    return Buffer(str(name), tuple(map(dim_from, shape)), dt.from_short_name(dtype))
 
 
 class _Writer:
@@ -102,9 +108,9 @@ class _Writer:
     def plan(self, plan: Plan) -> dict[str, Any]:
         groups = [[self._root(r) for r in g.roots] for g in plan.groups]
         return {
-            "inputs": [_buffer(b) for b in plan.inputs],
-            "outputs": [_buffer(b) for b in plan.outputs],
-            "temporaries": [_buffer(b) for b in plan.temporaries],
+            "inputs": [buffer_text(b) for b in plan.inputs],
+            "outputs": [buffer_text(b) for b in plan.outputs],
+            "temporaries": [buffer_text(b) for b in plan.temporaries],
             "terms": self.table,
             "groups": groups,
             "cost": plan.cost.hex(),
@@ -117,7 +123,7 @@ class _Writer:
             if term not in self.number:
                 self.table.append(self._term(term))
                 self.number[term] = len(self.table) - 1
-        return [_buffer(root.buffer), [_axis(a) for a in root.axes], self.number[root.term]]
+        return [buffer_text(root.buffer), [_axis(a) for a in root.axes], self.number[root.term]]
 
     def _indices(self, indices: tuple[tuple[str, Term], ...]) -> Any:
         return [[n, self.number[t]] for n, t in indices]
@@ -128,10 +134,17 @@ class _Writer:
                 return ["lit", dt.short_name(dtype), bits.hex()]
             case Load(buffer=buffer, coords=coords, valid=valid, fill=fill, indices=indices):
                 masked = None if fill is None else self._term(fill)
-                where = [_dim(c) for c in coords]
-                return ["load", _buffer(buffer), where, _dim(valid), masked, self._indices(indices)]
+                where = [dim_text(c) for c in coords]
+                return [
+                    "load",
+                    buffer_text(buffer),
+                    where,
+                    dim_text(valid),
+                    masked,
+                    self._indices(indices),
+                ]
             case Index(expr=expr, dtype=dtype, indices=indices):
-                return ["index", _dim(expr), dt.short_name(dtype), self._indices(indices)]
+                return ["index", dim_text(expr), dt.short_name(dtype), self._indices(indices)]
             case Apply(op=op, args=args, dtype=dtype):
                 numbers = [self.number[a] for a in args]
                 return ["apply", self.names[op], numbers, dt.short_name(dtype)]
@@ -154,9 +167,9 @@ class _Reader:
         for entry in value["terms"]:
             self.terms.append(self._term(entry))
         return Plan(
-            tuple(map(_buffer_from, value["inputs"])),
-            tuple(map(_buffer_from, value["outputs"])),
-            tuple(map(_buffer_from, value["temporaries"])),
+            tuple(map(buffer_from, value["inputs"])),
+            tuple(map(buffer_from, value["outputs"])),
+            tuple(map(buffer_from, value["temporaries"])),
             tuple(Group(tuple(map(self._root, g))) for g in value["groups"]),
             float.fromhex(value["cost"]),
             bool(value["truncated"]),
@@ -165,7 +178,7 @@ class _Reader:
 
     def _root(self, value: Any) -> Root:
         buffer, axes, term = value
-        return Root(_buffer_from(buffer), tuple(map(_axis_from, axes)), self.terms[term])
+        return Root(buffer_from(buffer), tuple(map(_axis_from, axes)), self.terms[term])
 
     def _indices(self, value: Any) -> tuple[tuple[str, Term], ...]:
         return tuple((str(n), self.terms[t]) for n, t in value)
@@ -178,11 +191,11 @@ class _Reader:
                 masked = None if fill is None else self._term(fill)
                 if not (masked is None or isinstance(masked, Lit)):
                     raise ValueError("a fill must be a literal")
-                where = tuple(map(_dim_from, coords))
+                where = tuple(map(dim_from, coords))
                 pairs = self._indices(indices)
-                return Load(_buffer_from(buffer), where, _dim_from(valid), masked, pairs)
+                return Load(buffer_from(buffer), where, dim_from(valid), masked, pairs)
             case ["index", expr, dtype, indices]:
-                return Index(_dim_from(expr), dt.from_short_name(dtype), self._indices(indices))
+                return Index(dim_from(expr), dt.from_short_name(dtype), self._indices(indices))
             case ["apply", name, args, dtype]:
                 terms = tuple(self.terms[a] for a in args)
                 return Apply(self.operations[name], terms, dt.from_short_name(dtype))
