@@ -24,6 +24,10 @@ from lumjax.target import Backend, Target
 from lumjax.trace.form import ReduceOp
 
 
+_DEAR = 8.0  # operations from which on a scalar operation is a special function
+_SPECIAL = 2.5  # what their tables, range reductions and selections cost beside their operations
+
+
 @record
 class Machine:
     """A round reference machine: rates per second, bandwidths by where the working set fits."""
@@ -104,7 +108,7 @@ def term_flops(term: Term) -> float:
     """Operations for one value of the term, given its direct subterms."""
     match term:
         case Apply(op=op):
-            return op.flops
+            return op.flops * (_SPECIAL if op.flops >= _DEAR else 1.0)
         case Reduction():
             return 1.0
         case Load() | Index():
