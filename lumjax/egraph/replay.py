@@ -1,7 +1,7 @@
 """One rule alone: what it makes of a region, wherever it can be taken. For tests of rules.
 
-    fired(region, rules)           the names of the rules that match somewhere in a search
-    rewritten(region, target, (rule,))   plans of the region in which these rules' results are used
+    fired(region, rules, budget)               names of the rules that match somewhere in a search
+    rewritten(region, target, rules, budget)   plans of the region that use these rules' results
 
 A search takes a result where it pays; here it is taken wherever no cycle arises, so that a wrong
 rule shows in the values.

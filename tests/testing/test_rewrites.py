@@ -47,6 +47,13 @@ def test_rules_hold_on_programs(f):
     check_jit(f, (X,), rewrites="all")
 
 
+def test_rules_that_need_facts_have_them():
+    """A sum may follow a running maximum: what follows what is concluded by rules of its own."""
+    f = lambda x: jnp.sum(jnp.exp(x - jnp.max(x, axis=1, keepdims=True)), axis=1)
+    scaled = {r.name for r in load_rules(False) if r.right.startswith("(scaled")}
+    assert scaled & set(check_rewrites(f, (X,)))
+
+
 def test_a_wrong_rule_is_named():
     with pytest.raises(AssertionError, match=r"rule 'wrong' alone.*differs at.*eager.*float64"):
         check_jit(lambda x: jnp.sum(x * (x + 1)), (X,), rewrites=(RIGHT, WRONG))
