@@ -75,7 +75,9 @@ def unfit(emitter: Emitter, roots: Sequence[Root], found: Sequence[Reduction]) -
         and any(r.axes for r in roots)
         and row_work(emitter, roots, found, axes) > LONGEST_ROW
     ):
-        return Reject(found[-1], "there is more work than one job should do, and only one row")
+        waited = [t for t in found if any(t in nested(o) for o in found)]
+        term = (waited or found[-1:])[0]
+        return Reject(term, "there is more work than one job should do, and only one row")
     every = axis_names(roots, found)
     for term in found:
         if frozenset(free_names(term) & every) != grid:

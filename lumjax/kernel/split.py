@@ -115,6 +115,8 @@ def _legal(
         return False
     if any(t in across for row in within for t in nested(row)):
         return False  # a row would wait for a sum over all rows
+    if any(r.axes & set(rows) for t in across for r in nested(t)):
+        return False  # so would a share of the rows
     for root in roots:
         inside = {t for t in cone([root.term]) if isinstance(t, Reduction)}
         kept = {a.name for a in root.axes}

@@ -27,6 +27,7 @@ from tests.kernel.build import (
     TARGET,
     axis,
     group,
+    inputs,
     load,
     native,
     op,
@@ -34,6 +35,7 @@ from tests.kernel.build import (
     root,
     sym,
 )
+from tests.kernel.test_random import plan
 
 B, H, I, J, D, E = (  # noqa: E741
     axis("b", 3), axis("h", 2), axis("i", 67), axis("j", 101), axis("d", 11), axis("e", 17)
@@ -398,3 +400,26 @@ def test_one_read_of_long_rows():
         kernel = lower(group(root("y", (n,), streams.logsumexp(load("x", n, v), v))), TARGET)
         assert not isinstance(kernel, Reject)
         assert any(s.elements == 1 and s.buffer.dtype == dt.int64 for s in kernel.scratch) is folded
+
+
+@pytest.mark.parametrize("scale", [True, False])
+@pytest.mark.parametrize("many", [None, 3])
+def test_shares_of_rows_do_not_wait_for_each_other(scale, many):
+    """A sum over part of a row cannot use the maximum of the whole row."""
+    v = axis("v", 1 << 15)
+    rows = () if many is None else (axis("n", many),)
+    x = load("x", *rows, v)
+    m = streams.statistic(x, v)
+    total = reduce(SUM, v, op("exp", op("sub", x, m)))
+    y = streams.logsumexp(x, v) if scale else op("add", m, op("log", total))
+    made = plan(group(root("y", rows, y)))
+    memory = inputs(group(root("y", rows, y)), np.random.default_rng(0))
+    want = evaluate_group(group(root("y", rows, y)), memory, wide=True)["y"]
+    for step, kernel in made:
+        verdict = check_kernel(kernel, step, native(kernel))
+        assert verdict.ok, verdict
+        sizes = dict(zip(kernel.sizes, kernel.extents, strict=True))
+        for b in kernel.outputs + kernel.workspace:
+            memory[b.name] = np.zeros([int(dims.evaluate(n, sizes)) for n in b.shape], b.dtype)
+        native(kernel)(kernel, memory, sizes)
+    np.testing.assert_allclose(memory["y"].reshape(want.shape), want, rtol=1e-5)
