@@ -96,8 +96,10 @@ if _typing.TYPE_CHECKING:  # these are loaded when they are first mentioned
         custom_gradient as custom_gradient,
     )
     from lumjax.parallel import (
+        check_tracer_leaks as check_tracer_leaks,
         default_device as default_device,
         default_matmul_precision as default_matmul_precision,
+        disable_jit as disable_jit,
         make_array_from_callback as make_array_from_callback,
         make_array_from_process_local_data as make_array_from_process_local_data,
         make_array_from_single_device_arrays as make_array_from_single_device_arrays,
@@ -126,9 +128,10 @@ _LATER = (
 )
 _NAMES = {  # in which module a name is
     "custom_derivatives": ("custom_gradient",),
-    "parallel": ("default_device", "default_matmul_precision", "make_array_from_callback",
-        "make_array_from_process_local_data", "make_array_from_single_device_arrays",
-        "numpy_dtype_promotion", "numpy_rank_promotion", "pmap", "transfer_guard", "typeof",),
+    "parallel": ("check_tracer_leaks", "default_device", "default_matmul_precision",
+        "disable_jit", "make_array_from_callback", "make_array_from_process_local_data",
+        "make_array_from_single_device_arrays", "numpy_dtype_promotion", "numpy_rank_promotion",
+        "pmap", "transfer_guard", "typeof",),
     "sharding": ("Device", "NamedSharding", "P", "make_mesh", "reshard", "set_mesh",),
     "experimental.shard_map": ("shard_map",),
 }

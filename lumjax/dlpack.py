@@ -2,6 +2,16 @@
 
 from __future__ import annotations
 
-from lumjax.numpy.files import from_dlpack as from_dlpack
+from typing import Any
 
-__all__ = ["from_dlpack"]
+from lumjax.numpy import files
+
+
+def from_dlpack(external_array: Any, device: Any = None, copy: bool | None = None) -> Any:
+    """A copy of an array of another library that offers __dlpack__.
+
+    >>> import numpy as np
+    >>> from_dlpack(np.array([1.0, 2.0], np.float32)).tolist()
+    [1.0, 2.0]
+    """
+    return files.from_dlpack(external_array, device=device, copy=copy)

@@ -9,6 +9,7 @@ from typing import Any
 
 from lumjax import numpy as jnp
 from lumjax.compile import jit
+from lumjax.config import config
 from lumjax.errors import ArgumentValueError
 from lumjax.trace.aval import ShapedArray
 from lumjax.trace.batch import vmap
@@ -16,23 +17,23 @@ from lumjax.trace.core import aval_of
 
 
 @contextmanager
-def default_device(device: Any = None) -> Generator[None]:
+def default_device(new_val: Any = None) -> Generator[None]:
     """Put new arrays on a device inside the block: there is one, so nothing changes."""
-    del device
+    del new_val
     yield
 
 
 @contextmanager
-def default_matmul_precision(precision: Any = None) -> Generator[None]:
+def default_matmul_precision(new_val: Any = None) -> Generator[None]:
     """Ask for a precision of products inside the block; float32 products are always full."""
     known = (
         None, "default", "high", "highest", "bfloat16", "bfloat16_3x", "tensorfloat32", "float32",
         "fastest",
     )  # fmt: skip
-    if isinstance(precision, str) and precision not in known:
+    if isinstance(new_val, str) and new_val not in known:
         raise ArgumentValueError(
             operation="default_matmul_precision", required=", ".join(map(repr, known)),
-            got=repr(precision), fix="choose one of these",
+            got=repr(new_val), fix="choose one of these",
         )  # fmt: skip
     yield
 
@@ -56,6 +57,23 @@ def numpy_rank_promotion(new_val: str = "allow") -> Generator[None]:
 def numpy_dtype_promotion(new_val: str = "standard") -> Generator[None]:
     """Arrays of different dtype promote: "standard" is the one choice."""
     _only("numpy_dtype_promotion", ("standard",), new_val)
+    yield
+
+
+@contextmanager
+def disable_jit(disable: bool = True) -> Generator[None]:
+    """Run compiled functions by the interpreter, one operation after the other, inside the block.
+
+    Functions are still traced: Python sees traced values, not arrays.
+    """
+    with config.scope(interpret=bool(disable)):
+        yield
+
+
+@contextmanager
+def check_tracer_leaks(new_val: bool = True) -> Generator[None]:
+    """Look for tracers that outlive their transformation: they always raise when they are used."""
+    del new_val
     yield
 
 
@@ -143,8 +161,10 @@ def make_array_from_process_local_data(
 
 
 __all__ = [
+    "check_tracer_leaks",
     "default_device",
     "default_matmul_precision",
+    "disable_jit",
     "make_array_from_callback",
     "make_array_from_process_local_data",
     "make_array_from_single_device_arrays",

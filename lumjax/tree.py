@@ -203,6 +203,34 @@ def reduce(
     return functools.reduce(function, leaves(tree, is_leaf), *initializer)
 
 
+def reduce_associative(
+    operation: Callable[[Any, Any], Any], tree: Any, *, identity: Any = ..., is_leaf: _IsLeaf = None
+) -> Any:
+    """Fold the leaves with an associative operation, halves by halves; `identity` for no leaves.
+
+    >>> reduce_associative(lambda a, b: a + b, ["x", ("y", "z")])
+    'xyz'
+    """
+    found = leaves(tree, is_leaf)
+    if not found:
+        if identity is ...:
+            raise TreeError(
+                operation="tree.reduce_associative",
+                required="leaves, or identity=",
+                got="a tree without leaves",
+                fix="pass the neutral element as identity",
+            )
+        return identity
+
+    def fold(part: list[Any]) -> Any:
+        if len(part) == 1:
+            return part[0]
+        half = len(part) // 2
+        return operation(fold(part[:half]), fold(part[half:]))
+
+    return fold(found)
+
+
 def all(tree: Any, *, is_leaf: _IsLeaf = None) -> bool:
     """Whether every leaf is true."""
     return builtins.all(leaves(tree, is_leaf))

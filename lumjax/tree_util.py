@@ -47,6 +47,7 @@ __all__ = [
     "tree_map",
     "tree_map_with_path",
     "tree_reduce",
+    "tree_reduce_associative",
     "tree_structure",
     "tree_transpose",
     "tree_unflatten",
@@ -65,6 +66,7 @@ tree_leaves_with_path = tree.leaves_with_path
 tree_map = tree.map
 tree_map_with_path = tree.map_with_path
 tree_reduce = tree.reduce
+tree_reduce_associative = tree.reduce_associative
 tree_structure = tree.structure
 tree_transpose = tree.transpose
 tree_unflatten = tree.unflatten

@@ -100,6 +100,30 @@ def test_settings_that_change_nothing():
     assert str(lumjax.typeof(jnp.ones(2))) == "f32[2]"
 
 
+def test_jit_disabled():
+    with lumjax.disable_jit(), lumjax.check_tracer_leaks():
+        assert lumjax.jit(lambda x: x + 1)(1) == 2
+    assert not lumjax.config.interpret
+
+
+def test_reduce_associative():
+    from lumjax.errors import TreeError
+    from lumjax.tree_util import tree_reduce_associative
+
+    assert tree_reduce_associative(lambda a, b: a + b, ["a", ["b", "c"]]) == "abc"
+    assert tree_reduce_associative(max, [], identity=0) == 0
+    with pytest.raises(TreeError):
+        tree_reduce_associative(max, [])
+
+
+def test_collectives_take_no_groups():
+    for f in (lax.psum, lax.pmean, lax.pmax, lax.pmin, lax.all_gather, lax.psum_scatter):
+        with pytest.raises(ArgumentValueError):
+            lumjax.vmap(lambda x, f=f: f(x, "i", axis_index_groups=[[0]]), axis_name="i")(
+                jnp.eye(2)
+            )
+
+
 def test_custom_gradient():
     @lumjax.custom_gradient
     def f(x, y):

@@ -35,6 +35,9 @@ from lumjax.lax.extra import (
     broadcast_to_rank,
     dtype,
     empty,
+    igamma,
+    igamma_grad_a,
+    igammac,
     index_take,
     mulhi,
     optimization_barrier,
@@ -45,6 +48,7 @@ from lumjax.lax.extra import (
     psum_scatter,
     pswapaxes,
     ragged_dot,
+    random_gamma_grad,
     reduce_precision,
     rng_uniform,
     split,
@@ -52,6 +56,7 @@ from lumjax.lax.extra import (
     tile,
     unstack,
     with_sharding_constraint,
+    zeta,
 )
 from lumjax.lax.windows import (
     conv_general_dilated_local,
@@ -130,9 +135,6 @@ from lumjax.ops import (
     gather,
     ge,
     gt,
-    igamma,
-    igamma_grad_a,
-    igammac,
     imag,
     integer_pow,
     iota,
@@ -157,7 +159,6 @@ from lumjax.ops import (
     pow,
     ppermute,
     psum,
-    random_gamma_grad,
     real,
     reduce_and,
     reduce_max,
@@ -191,7 +192,6 @@ from lumjax.ops import (
     tanh,
     top_k,
     transpose,
-    zeta,
 )
 from lumjax.trace.core import aval_of
 

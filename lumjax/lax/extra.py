@@ -188,6 +188,31 @@ def polygamma(m: Any, x: Any) -> Any:
     return ops.select(first, ops.digamma(value), high)
 
 
+def igamma(a: Any, x: Any) -> Any:
+    """The regularised lower incomplete gamma function P(a, x)."""
+    return ops.igamma(a, x)
+
+
+def igammac(a: Any, x: Any) -> Any:
+    """The regularised upper incomplete gamma function 1 - P(a, x)."""
+    return ops.igammac(a, x)
+
+
+def igamma_grad_a(a: Any, x: Any) -> Any:
+    """The derivative of igamma in a."""
+    return ops.igamma_grad_a(a, x)
+
+
+def random_gamma_grad(a: Any, x: Any) -> Any:
+    """How a sample x of the gamma distribution moves with its parameter a."""
+    return ops.random_gamma_grad(a, x)
+
+
+def zeta(x: Any, q: Any) -> Any:
+    """Hurwitz' zeta function; differentiable in q."""
+    return ops.zeta(x, q)
+
+
 def reduce_precision(operand: Any, exponent_bits: int, mantissa_bits: int) -> Any:
     """A float rounded to fewer exponent and mantissa bits, to nearest even; too large is infinite.
 
@@ -358,7 +383,7 @@ def all_to_all(
 
     Without `tiled` the split axis, as long as the lanes are many, is replaced by a new one.
     """
-    _no_groups("lax.all_to_all", axis_index_groups)
+    collective.one_group("lax.all_to_all", axis_index_groups)
 
     def bind(leaf: Any) -> Any:
         here, size = _position(axis_name)
@@ -387,7 +412,7 @@ def psum_scatter(
     tiled: bool = False,
 ) -> Any:
     """The i-th piece, along an axis, of the sum over lanes, for lane i."""
-    _no_groups("lax.psum_scatter", axis_index_groups)
+    collective.one_group("lax.psum_scatter", axis_index_groups)
 
     def bind(leaf: Any) -> Any:
         here, size = _position(axis_name)
@@ -419,14 +444,6 @@ def pbroadcast(x: Any, axis_name: Any, source: int) -> Any:
         ),
         x,
     )
-
-
-def _no_groups(operation: str, groups: Any) -> None:
-    if groups is not None:
-        raise ArgumentTypeError(
-            operation=operation, required="axis_index_groups None: lanes form one group",
-            got=repr(groups), fix="nest two vmaps instead",
-        )  # fmt: skip
 
 
 def ragged_dot(

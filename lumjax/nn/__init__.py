@@ -372,3 +372,14 @@ def dot_product_attention(
         scores = jnp.where(mask, scores, float(jnp.finfo(aval_of(scores).dtype).min))
     weights = ops.cast(softmax(ops.cast(scores, np.float32)), aval_of(v).dtype)
     return jnp.einsum("...hts,...shd->...thd", weights, v)
+
+
+def log1mexp(x: Any) -> Any:
+    """log(1 - exp(-x)) for x > 0, accurate at both ends.
+
+    >>> round(float(log1mexp(1.0)), 4)
+    -0.4587
+    """
+    value = jnp.asarray(x)
+    near = jnp.log(-jnp.expm1(-value))
+    return jnp.where(value < jnp.log(2.0), near, jnp.log1p(-jnp.exp(-value)))

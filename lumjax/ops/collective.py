@@ -78,6 +78,17 @@ def _unbound(operation: str, name: Any) -> UnboundAxisError:
     )
 
 
+def one_group(operation: str, groups: Any) -> None:
+    """Raise unless all lanes form one group."""
+    if groups is not None:
+        raise ArgumentValueError(
+            operation=operation,
+            required="axis_index_groups None: lanes form one group",
+            got=repr(groups),
+            fix="nest two vmaps instead",
+        )
+
+
 def _over_leaves(operation: str, prim: Callable[[], Primitive], x: Any, axis_name: Any) -> Any:
     names = _names(axis_name)
     for name in names:
@@ -92,11 +103,12 @@ def _over_leaves(operation: str, prim: Callable[[], Primitive], x: Any, axis_nam
     return tree.map(bind, x)
 
 
-def psum(x: Any, axis_name: Any) -> Any:
+def psum(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
     """The sum over a named axis of every leaf of `x`.
 
     A Python number is multiplied by the size of the axis at once, so `psum(1, name)` is a number.
     """
+    one_group("psum", axis_index_groups)
     size = axis_size(axis_name)
 
     def leaf_sum(leaf: Value) -> Value:
@@ -108,18 +120,21 @@ def psum(x: Any, axis_name: Any) -> Any:
     return tree.map(leaf_sum, x)
 
 
-def pmax(x: Any, axis_name: Any) -> Any:
+def pmax(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
     """The maximum over a named axis of every leaf of `x`."""
+    one_group("pmax", axis_index_groups)
     return _over_leaves("pmax", lambda: pmax_p, x, axis_name)
 
 
-def pmin(x: Any, axis_name: Any) -> Any:
+def pmin(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
     """The minimum over a named axis of every leaf of `x`."""
+    one_group("pmin", axis_index_groups)
     return _over_leaves("pmin", lambda: pmin_p, x, axis_name)
 
 
-def pmean(x: Any, axis_name: Any) -> Any:
+def pmean(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
     """The mean over a named axis of every leaf of `x`."""
+    one_group("pmean", axis_index_groups)
     size = axis_size(axis_name)
 
     def leaf_mean(total: Value) -> Value:
@@ -145,8 +160,18 @@ def axis_index(axis_name: Any) -> Value:
     return np.zeros((), dt.int32) if index is None else index
 
 
-def all_gather(x: Any, axis_name: Any, *, axis: int = 0, tiled: bool = False) -> Any:
+def all_gather(
+    x: Any,
+    axis_name: Any,
+    *,
+    axis_index_groups: Any = None,
+    axis: int = 0,
+    tiled: bool = False,
+    to: str = "varying",
+) -> Any:
     """Every lane's leaf, stacked along a new axis `axis`, or concatenated along it if `tiled`."""
+    del to
+    one_group("all_gather", axis_index_groups)
     size = _bound_size("all_gather", axis_name)
 
     def bind(leaf: Value) -> Value:

@@ -1,7 +1,7 @@
-"""jax.scipy's names: special, linalg, stats."""
+"""jax.scipy's names: special, linalg, fft, stats."""
 
 from __future__ import annotations
 
-from lumjax.scipy import linalg, special, stats
+from lumjax.scipy import fft, linalg, special, stats
 
-__all__ = ["linalg", "special", "stats"]
+__all__ = ["fft", "linalg", "special", "stats"]
