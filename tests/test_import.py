@@ -27,8 +27,8 @@ HEAVY = [
 
 # What only compiling needs, of the package and of the standard library.
 COMPILE_HALF = [
-    "executable", "native", "placement", "stages", "layout", "timeline", "background", "kernel",
-    "egraph", "cpu",
+    "executable", "native", "placement", "stages", "layout", "timeline", "background", "insight",
+    "profile", "recompute", "kernel", "egraph", "cpu",
 ]  # fmt: skip
 SLOW = ["hashlib", "ipaddress", "pathlib", "subprocess", "tempfile", "json"]
 
@@ -52,6 +52,12 @@ def test_import_is_light():
     assert not names & set(HEAVY)
     assert compiling(names) == []
     assert not (names - loaded("import numpy")) & set(SLOW)
+
+
+def test_reports_are_loaded_by_the_first_one():
+    assert not any(n.startswith("lumjax.report") for n in loaded("import lumjax"))
+    code = "import lumjax\nlumjax.explain(lambda x: x + 1, 1.0)"
+    assert "lumjax.report" in loaded(code)
 
 
 def test_eager_code_is_light():
