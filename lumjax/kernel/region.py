@@ -38,7 +38,6 @@ from lumjax.trace.simplify import freeze, uncollected
 
 LIMIT = 256  # equations per region: keeps e-graphs small and lets layers repeat
 _SHARED = 1024  # equations that read one array of at least this many elements belong together
-_FEW = 256  # bytes that are read for nothing
 _SUMMARY = 16  # how many times larger than its result an array must be whose sum is small
 _RUN = 16  # elements in a row that a layout for contractions must keep together
 _LIGHT_CLONES = 64
@@ -174,7 +173,7 @@ class _Cutter:
         self.inside = [f is not None for f in self.family]
         self.heavy = self._heavy()
         self.settled = self._settled()
-        self.cone = self._cones()
+        self.cloned, self.light = self._cones()
         self.update = self._updates()
         self.level = self._levels()
         self._sink()
@@ -233,10 +232,12 @@ class _Cutter:
                 settled[k] = settled[made]
         return settled
 
-    def _cones(self) -> list[int | None]:
-        """Bytes read by the cone of each equation that may be cloned, else None."""
+    def _cones(self) -> tuple[list[bool], list[bool]]:
+        """For each equation whether its cone may be cloned, and whether that costs nothing: then it
+        starts from single numbers, and from no reduction.
+        """
         cones: list[tuple[set[int], set[Var]] | None] = []
-        reads: list[int | None] = []
+        lights: list[bool] = []
         for k, eqn in enumerate(self.eqns):
             own, leaves = {k}, set[Var]()
             for v in self.reads[k]:
@@ -247,23 +248,18 @@ class _Cutter:
                 else:
                     own |= below[0]
                     leaves |= below[1]
-            read = sum(map(_bytes, leaves))
-            light = self._light(k, read)
+            light = not self.heavy[k] and all(_elements(v) == 1 for v in leaves)
             match self.forms[k]:
                 case Iota() | Move(maps=(_,)):
                     clone = not self.settled[k]
                 case Map():
-                    clone = light or 4 * read <= _bytes(eqn.outputs[0])
+                    clone = light or 4 * sum(map(_bytes, leaves)) <= _bytes(eqn.outputs[0])
                 case _:
                     clone = False
             clone = clone and len(own) <= (_LIGHT_CLONES if light else _CLONES)
             cones.append((own, leaves) if clone else None)
-            reads.append(read if clone else None)
-        return reads
-
-    def _light(self, k: int, read: int) -> bool:
-        """Whether computing a value anywhere costs nothing: a few numbers, no reduction."""
-        return read <= _FEW and not self.heavy[k]
+            lights.append(clone and light)
+        return [c is not None for c in cones], lights
 
     def _updates(self) -> list[bool]:
         """Whether an equation begins to update stored arrays by a small result of a reduction.
@@ -292,7 +288,7 @@ class _Cutter:
         if not isinstance(atom, Var) or not atom.aval.ndim:
             return False
         made = self.maker.get(atom)
-        return made is None or not (self.heavy[made] or self.cone[made] is not None)
+        return made is None or not (self.heavy[made] or self.cloned[made])
 
     def _steps_up(self, v: Var, k: int) -> int:
         """How many levels the edge from `v` to equation `k` climbs."""
@@ -349,7 +345,7 @@ class _Cutter:
                 continue
             for v in self.reads[k]:
                 made = self.maker.get(v)
-                if made is not None and self._is_light(made):
+                if made is not None and self.light[made] and not self.light[k]:
                     continue
                 if made is not None and self.level[made] == self.level[k] and not self.alone[made]:
                     parent[find(made)] = find(k)
@@ -364,10 +360,6 @@ class _Cutter:
             if not self.alone[k]:
                 groups.setdefault(find(k), []).append(k)
         return [part for group in groups.values() for part in self._split(group)]
-
-    def _is_light(self, k: int) -> bool:
-        read = self.cone[k]
-        return read is not None and self._light(k, read)
 
     def _split(self, group: list[int]) -> list[list[int]]:
         """Pieces of at most `limit` equations, cut where the fewest bytes are alive."""
@@ -425,7 +417,7 @@ class _Cutter:
         return all(not self.alone[u] for k in part for u in self._outside_users(k, own))
 
     def _clonable(self, k: int) -> bool:
-        return self.inside[k] or self.cone[k] is not None
+        return self.inside[k] or self.cloned[k]
 
     def _outside_users(self, k: int, own: set[int]) -> Iterator[int]:
         return (u for u in self.users.get(self.eqns[k].outputs[0], []) if u not in own)
