@@ -230,3 +230,32 @@ def test_masks_bound_quotients():
     kernel = lower(g, TARGET)
     assert prove_bounds(kernel, verify.traced_sizes(kernel, {})) == ()
     assert check_kernel(kernel, g, emulate).ok
+
+
+def test_inputs_are_scaled_down_where_exact_values_overflow():
+    """A power of a row statistic that is an input here need not be small, as the program's is."""
+    i, k = axis("i", 5), axis("k", 13)
+
+    def powers(factor):
+        grown = op("exp", op("mul", load("x", i, k), lit(factor)))
+        return group(root("o", (i,), reduce(SUM, (k,), grown)))
+
+    right, wrong = powers(100.0), powers(99.0)
+    kernel = lower(right, TARGET)
+    assert check_kernel(kernel, right, emulate).ok
+    assert not check_kernel(kernel, wrong, emulate).ok
+
+
+def test_results_that_are_large_for_all_inputs_are_checked_as_they_are():
+    i, k = axis("i", 5), axis("k", 13)
+
+    def masked(factor):
+        value = op("mul", load("x", i, k), lit(factor))
+        positive = op("lt", lit(0.0), load("y", i, k))
+        return group(root("o", (i, k), op("select", positive, value, lit(-3e38))))
+
+    kernel = lower(masked(2.0), TARGET)
+    check = verify._Check(kernel, parametrise(masked(2.0)), emulate, 0)
+    sizes = verify.traced_sizes(kernel, {})
+    assert check.at(sizes, verify.Values.MODERATE, "", 0).ok
+    assert (check.factor, check.scales) == (1.0, False)
