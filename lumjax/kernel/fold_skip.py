@@ -17,6 +17,7 @@ from lumjax.kernel.ir import (
     Accumulate,
     Accumulator,
     ApplyValue,
+    If,
     IndexValue,
     LoadValue,
     LoopKind,
@@ -49,7 +50,7 @@ class Guard:
         self.decision = decision
         nonzero = {load.buffer.name for load in decision.nonzero}
         names = dict.fromkeys(load.buffer.name for load in decision.finite)
-        self.parts = {n: _scan(emitter, emitter.prepared.buffers[n], n in nonzero) for n in names}
+        self.found, self.parts = _scan(emitter, {n: n in nonzero for n in names})
         self.largest: dict[str, Value] = {}
         self.above: dict[tuple[Scale, Term], Value] = {}
 
@@ -57,13 +58,13 @@ class Guard:
         """In a scope around all units of a job: 1 where skipping is allowed, else 0."""
         emitter = self.emitter
         total: Value = constant(0.0, dt.float64)
-        for buffer, (part, count) in self.parts.items():
+        for buffer, (begin, end) in self.parts.items():
+            assert self.found is not None, "what is scanned leaves numbers"
             name, k = emitter.fresh("s"), emitter.fresh("q")
-            scope.add(Accumulator(name, part.dtype, ReduceOp.MAX, constant(0.0, part.dtype)))
-            with scope.loop(k, count) as inner:
-                inner.add(Accumulate(name, LoadValue(part, dims.symbol(k))))
-            found = widened(Ref(name, part.dtype), dt.float64)
-            self.largest[buffer] = emitter.let(found, scope)
+            scope.add(Accumulator(name, dt.float64, ReduceOp.MAX, constant(0.0, dt.float64)))
+            with scope.loop(k, end, begin=begin) as inner:
+                inner.add(Accumulate(name, LoadValue(self.found, dims.symbol(k))))
+            self.largest[buffer] = emitter.let(Ref(name, dt.float64), scope)
             nothing = apply(_SUBTRACT, self.largest[buffer], self.largest[buffer])
             total = apply(_ADD, total, nothing)
         named = emitter.let(total, scope)
@@ -132,23 +133,51 @@ class Guard:
         return found
 
 
-def _scan(emitter: Emitter, buffer: Buffer, nonzero: bool) -> tuple[Buffer, Dim]:
-    """A phase that finds the largest magnitude in a buffer (and of reciprocals): one per job."""
-    total = math.prod(buffer.shape, start=1)
+def _scan(
+    emitter: Emitter, buffers: dict[str, bool]
+) -> tuple[Buffer | None, dict[str, tuple[Dim, Dim]]]:
+    """A phase that finds the largest magnitude in buffers (true: of their reciprocals too): a
+    number per job, in a workspace, and each buffer's jobs.
+    """
     chunk = emitter.chunk(SCAN)
-    jobs = dims.ceiling_divide(total, chunk)
+    job = emitter.fresh("job")
+    number = dims.symbol(job)
+    spans: dict[str, tuple[Dim, Dim]] = {}
+    jobs: Dim = 0
+    for name in buffers:
+        total = math.prod(emitter.prepared.buffers[name].shape, start=1)
+        spans[name] = jobs, jobs + dims.ceiling_divide(total, chunk)
+        jobs = spans[name][1]
+    if not buffers:
+        return None, spans
+    found = emitter.temporary(jobs, dt.float64)
+    top = Scope(bound={job})
+    for name, nonzero in buffers.items():
+        first, last = spans[name]
+        inside = Scope(top)
+        start = (number - first) * chunk
+        buffer = emitter.prepared.buffers[name]
+        largest = _largest(emitter, inside, buffer, nonzero, (start, start + chunk))
+        inside.add(StoreStmt(found, number, largest))
+        mine = dims.logical_and(dims.less_equal(first, number), dims.less(number, last))
+        top.add(If(mine, tuple(inside.stmts)))
+    emitter.phase(job, jobs, top)
+    return found, spans
+
+
+def _largest(
+    emitter: Emitter, scope: Scope, buffer: Buffer, nonzero: bool, span: tuple[Dim, Dim]
+) -> Value:
+    """The largest magnitude of a stretch of a buffer."""
     dtype = dt.accumulation_dtype(buffer.dtype)
-    part = emitter.temporary(jobs, dtype)
-    top = Scope(bound={job := emitter.fresh("job")})
-    begin = dims.symbol(job) * chunk
+    total = math.prod(buffer.shape, start=1)
+    begin, end = dims.maximum(span[0], 0), dims.minimum(span[1], total)
     name, x = emitter.fresh("s"), emitter.fresh("x")
-    top.add(Accumulator(name, dtype, ReduceOp.MAX, constant(0.0, dtype)))
-    with top.loop(x, dims.minimum(begin + chunk, total), LoopKind.VECTOR, begin) as inner:
+    scope.add(Accumulator(name, dtype, ReduceOp.MAX, constant(0.0, dtype)))
+    with scope.loop(x, end, LoopKind.VECTOR, begin) as inner:
         value = emitter.let(hold(LoadValue(buffer, dims.symbol(x)), dtype), inner)
         size = apply(_ABS, value)
         if nonzero:
             size = apply(_MAX, size, apply(_ABS, apply(_DIVIDE, constant(1.0, dtype), value)))
         inner.add(Accumulate(name, size))
-    top.add(StoreStmt(part, dims.symbol(job), Ref(name, dtype)))
-    emitter.phase(job, jobs, top)
-    return part, jobs
+    return widened(Ref(name, dtype), dt.float64)
