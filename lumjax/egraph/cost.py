@@ -48,13 +48,13 @@ class Machine:
 MACHINES = {
     Backend.CPU: Machine(
         scalar_flops=3e10,
-        contraction_flops=2e11,
+        contraction_flops=1.3e11,
         levels=((1 << 20, 1.0e11), (1 << 25, 4e10)),
         memory=1.5e10,
         launch=1.5e-6,
         units=2,
         tile=64,
-        tiled=0.6,
+        tiled=0.9,
         step=3e-7,
         space=5e-10,
         excess=2e-9,
