@@ -23,7 +23,6 @@ from lumjax.record import record
 from lumjax.target import Backend, Target
 from lumjax.trace.form import ReduceOp
 
-
 _DEAR = 8.0  # operations from which on a scalar operation is a special function
 _SPECIAL = 2.5  # what their tables, range reductions and selections cost beside their operations
 

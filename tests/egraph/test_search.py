@@ -70,7 +70,13 @@ def test_the_report_says_what_happened():
     assert report.saturated
     assert report.rules
     assert all(count > 0 for _, count in report.rules)
-    assert [stage for stage, _ in report.seconds] == ["encode", "trace", "saturate", "plan", "lower"]
+    assert [stage for stage, _ in report.seconds] == [
+        "encode",
+        "trace",
+        "saturate",
+        "plan",
+        "lower",
+    ]
     assert 0 < report.cost <= report.traced_cost
 
 
