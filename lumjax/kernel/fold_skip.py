@@ -25,6 +25,7 @@ from lumjax.kernel.ir import (
     StoreStmt,
     Value,
 )
+from lumjax.kernel.roles import direct
 from lumjax.kernel.skip import Decision
 from lumjax.kernel.term import Apply, Buffer, Lit, Load, Reduction, Scale, Term
 from lumjax.trace import dim as dims
@@ -121,16 +122,22 @@ class Guard:
         """
         found: list[Value] = []
         for (scale, _), above in self.above.items():
-            value = self.emitter.value(scale.statistic, scope)
-            final = widened(hold(value, dt.accumulation_dtype(value.dtype)), dt.float64)
-            rate = self.emitter.value(scale.factor, scope)
-            rate = widened(hold(rate, dt.accumulation_dtype(rate.dtype)), dt.float64)
+            final = self._wide(scale.statistic, scope)
+            rate = self._wide(scale.factor, scope)
+            (maximum,) = (t for t in direct([scale.statistic]) if t.op is ReduceOp.MAX)
             distance = apply(MULTIPLY, apply(_SUBTRACT, above, final), rate)
             enough = constant(1100.0 if factors[scale] == dt.float64 else 150.0, dt.float64)
             far = apply(_REACHES, distance, enough, dtype=dt.bool_)
+            seen = apply(_REACHES, self._wide(maximum, scope), above, dtype=dt.bool_)
+            fine = apply(combine(ReduceOp.AND), far, seen)
             zero, nan = constant(0.0, dt.float64), constant(math.nan, dt.float64)
-            found.append(apply(_SELECT, whole, zero, apply(_SELECT, far, zero, nan)))
+            found.append(apply(_SELECT, whole, zero, apply(_SELECT, fine, zero, nan)))
         return found
+
+    def _wide(self, term: Term, scope: Scope) -> Value:
+        """The term's value in float64."""
+        value = self.emitter.value(term, scope)
+        return widened(hold(value, dt.accumulation_dtype(value.dtype)), dt.float64)
 
 
 def _scan(

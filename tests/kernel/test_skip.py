@@ -139,6 +139,19 @@ def test_low_weights_alone_are_checked_too():
     program.compare(sizes, data)
 
 
+@pytest.mark.parametrize("fill", [-math.inf, -1e30, -40.0])
+def test_rows_that_see_nothing(fill):
+    """Whole blocks of rows are masked; a guarded statistic of nothing is 0, not what is masked."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("lumjax.kernel.fold_shape.WIDTH", 16)
+        patch.setattr("lumjax.kernel.fold_shape.HEIGHT", 12)
+        short = axis("j", 40)
+        mask = streams.window(I, short, 9)
+        program = Compiled(streams.weighted(I, short, D, E, mask=mask, fill=fill, guard=True))
+    sizes = program.at(None)
+    program.compare(sizes, program.data(sizes))
+
+
 @pytest.fixture(scope="module")
 def compiled():
     with pytest.MonkeyPatch.context() as patch:
