@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import builtins
+import importlib
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from lumjax.errors import ConcretizationError
-from lumjax.numpy import creation, elementwise, indexing, linear, manipulation, reductions, sorting
+from lumjax import dtype as dt
+from lumjax import ops
+from lumjax.errors import ArgumentValueError, ConcretizationError
+from lumjax.numpy import (
+    creation,
+    editing,
+    elementwise,
+    indexing,
+    linear,
+    manipulation,
+    reductions,
+    sorting,
+)
 from lumjax.numpy.updates import At
 from lumjax.target import HOST, Place
 from lumjax.trace.array import Array
@@ -22,7 +34,7 @@ _FUNCTIONS: tuple[Callable[..., Any], ...] = (
     manipulation.swapaxes, manipulation.squeeze, manipulation.repeat, manipulation.ravel,
     indexing.take, indexing.nonzero, elementwise.clip, elementwise.round, elementwise.conj,
     sorting.sort, sorting.argsort, sorting.searchsorted, linear.dot, linear.diagonal,
-    creation.copy, creation.astype,
+    creation.copy, creation.astype, editing.argpartition, editing.choose,
 )  # fmt: skip
 
 
@@ -92,6 +104,76 @@ def _devices(self: Any) -> set[Place]:
     return {HOST}
 
 
+def _compress(self: Any, condition: Any, axis: int | None = None, out: None = None) -> Any:
+    """The slices along an axis where `condition` holds."""
+    return editing.compress(condition, self, axis, out=out)
+
+
+def _view(self: Any, dtype: Any = None) -> Any:
+    """The bits read as another dtype; the last axis grows or shrinks with the element's size."""
+    if dtype is None:
+        return self
+    have, want = aval_of(self).dtype, dt.canonicalize(dtype)
+    if have == want:
+        return self
+    if have.itemsize == want.itemsize:
+        return ops.bitcast(self, want)
+    data = np.ascontiguousarray(_value(self, "view"))
+    return creation.asarray(data.view(want))
+
+
+def _tobytes(self: Any, order: Any = "C") -> bytes:
+    """The bytes of the elements."""
+    return _value(self, "tobytes").tobytes(order)
+
+
+def _to_device(self: Any, device: Any, *, stream: Any = None) -> Any:
+    """The array: there is one device."""
+    del device, stream
+    return self
+
+
+def _array_namespace(self: Any, *, api_version: str | None = None) -> Any:
+    """The module with the functions of the Python Array API: lumjax.numpy."""
+    if api_version not in (None, "2022.12", "2023.12", "2024.12"):
+        raise ArgumentValueError(
+            operation="__array_namespace__", required="'2024.12' or earlier",
+            got=repr(api_version), fix="leave it out",
+        )  # fmt: skip
+    return importlib.import_module("lumjax.numpy")
+
+
+def _dlpack(
+    self: Any, *, stream: Any = None, max_version: Any = None, dl_device: Any = None,
+    copy: bool | None = None,
+) -> Any:  # fmt: skip
+    """A capsule for other libraries, with a copy of the elements."""
+    del stream, dl_device, copy
+    return np.array(_value(self, "__dlpack__")).__dlpack__(max_version=max_version)
+
+
+def _dlpack_device(self: Any) -> tuple[int, int]:
+    """Where `__dlpack__` says the elements are: the CPU."""
+    del self
+    return 1, 0
+
+
+def _contains(self: Any, value: Any) -> bool:
+    return bool(_value(elementwise.equal(self, value), "in").any())
+
+
+def _deepcopy(self: Any, memo: Any) -> Any:
+    """The array: it does not change."""
+    del memo
+    return creation.copy(self)
+
+
+def _sharding(self: Any) -> Any:
+    """How the array lies on devices: whole on one."""
+    del self
+    return importlib.import_module("lumjax.sharding").SingleDeviceSharding()
+
+
 def _copy_to_host_async(self: Any) -> None:
     """Nothing to do: the array is on the host."""
     del self
@@ -107,6 +189,11 @@ _PROPERTIES: dict[str, Callable[[Any], Any]] = {
     "itemsize": lambda x: aval_of(x).dtype.itemsize,
     "device": lambda _: HOST,
     "weak_type": lambda x: aval_of(x).weak,
+    "sharding": _sharding,
+    "committed": lambda _: False,
+    "is_fully_addressable": lambda _: True,
+    "is_fully_replicated": lambda _: True,
+    "on_device_size_in_bytes": lambda x: lambda: aval_of(x).size * aval_of(x).dtype.itemsize,
 }
 
 
@@ -130,7 +217,12 @@ def install() -> None:
         "devices": _devices, "copy_to_host_async": _copy_to_host_async,
         "__getitem__": indexing.getitem, "__iter__": _iter,
         "__setitem__": _read_only("[index] = value"), "__delitem__": _read_only("[index]"),
-        "__round__": _round,
+        "__round__": _round, "compress": _compress, "view": _view, "tobytes": _tobytes,
+        "to_device": _to_device, "__array_namespace__": _array_namespace, "__dlpack__": _dlpack,
+        "__dlpack_device__": _dlpack_device, "__contains__": _contains,
+        "__copy__": creation.copy, "__deepcopy__": _deepcopy,
+        "addressable_data": lambda self, index: self, "is_ready": lambda self: True,
+        "is_deleted": lambda self: False,
     }  # fmt: skip
     set_methods(methods)
     for name in ("shape", "dtype", "ndim", "size"):  # Array has its own, faster ones

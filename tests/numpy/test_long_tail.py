@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import io
 
 import numpy as np
@@ -186,7 +187,8 @@ def test_expressions(expression):
 
 
 @pytest.mark.parametrize(
-    "name", ["save", "savez"],
+    "name",
+    ["save", "savez"],
 )
 def test_files(name):
     file = io.BytesIO()
@@ -254,3 +256,31 @@ def test_errors():
     for error, f in cases:
         with pytest.raises(error):
             f()
+
+
+def test_methods():
+    x = jnp.arange(6.0).reshape(2, 3)
+    assert x.compress(jnp.array([True, False]), axis=0).shape == (1, 3)
+    assert x.argpartition(1).shape == (2, 3)
+    assert jnp.array([0, 1]).choose([x[0, :2], x[1, :2]]).tolist() == [0.0, 4.0]
+    assert x.view(jnp.int32).dtype == np.int32
+    assert x.view(jnp.int8).shape == (2, 12)
+    assert x.view() is x.view(jnp.float32) is x
+    assert x.tobytes() == np.asarray(x).tobytes()
+    assert x.__array_namespace__(api_version="2024.12") is jnp
+    assert x.to_device(x.device) is x
+    assert 3.0 in x
+    assert 9.0 not in x
+    assert copy.deepcopy(x).tolist() == x.tolist()
+    assert copy.copy(x).tolist() == x.tolist()
+    assert np.from_dlpack(x).tolist() == x.tolist()
+    assert x.sharding.is_fully_replicated
+    assert (x.is_fully_addressable, x.is_deleted(), x.on_device_size_in_bytes()) == (
+        True,
+        False,
+        24,
+    )
+    with pytest.raises(ArgumentValueError):
+        x.__array_namespace__(api_version="1999.12")
+    with pytest.raises(ConcretizationError):
+        lumjax.jit(lambda v: v.tobytes())(x)
