@@ -42,8 +42,8 @@ Forbidden: TypeAlias = "Sequence[frozenset[str]]"
 class Groups:
     """A partition of the roots into groups."""
 
-    def __init__(self, layout: Layout, machine: Machine, forbidden: Forbidden = ()) -> None:
-        self.layout, self.machine = layout, machine
+    def __init__(self, layout: Layout, forbidden: Forbidden = ()) -> None:
+        self.layout = layout
         self.forbidden = forbidden
         self.members: dict[int, Members] = {k: (r,) for k, r in enumerate(layout.roots)}
         self.reads: dict[int, dict[str, int]] = {k: self._reads(m) for k, m in self.members.items()}
@@ -201,7 +201,7 @@ class Planned:
 
 def arrange(layout: Layout, machine: Machine, forbidden: Forbidden = ()) -> Planned:
     """Jam and order the roots; no group writes all buffers of a forbidden set."""
-    groups = Groups(layout, machine, forbidden)
+    groups = Groups(layout, forbidden)
     groups.jam()
     layout, members = _without_unread(layout, tuple(groups.order()))
     cost = sum(check(layout, m).seconds(layout.fold, machine) for m in members)
