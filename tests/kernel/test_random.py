@@ -176,6 +176,11 @@ def small_jobs():
             "contract.DEEP": 8,
             "contract.WIDE": 4,
             "contract.TINY": 30,
+            "fold.JOB_WORK": 60,
+            "fold.FEW_JOBS": 100,
+            "fold.WHOLE_ROWS": 0,
+            "fold_shape.HEIGHT": 4,
+            "fold_shape.WIDTH": 8,
         }.items():
             patch.setattr(f"lumjax.kernel.{name}", value)
         yield
