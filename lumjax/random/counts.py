@@ -6,7 +6,7 @@ Poisson random variables" and "The generation of binomial random variates" (BTRS
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ import numpy as np
 from lumjax import dtype as dt
 from lumjax import numpy as jnp
 from lumjax import ops
+from lumjax.config import config
 from lumjax.control.scan import scan, while_loop
 from lumjax.errors import DTypeError
 from lumjax.random.core import Key, drawn_shape, floating, key_data, split, uniform
@@ -21,6 +22,12 @@ from lumjax.random.gamma import common_shape
 from lumjax.trace.core import aval_of
 
 Shape = Sequence[Any]
+
+
+def _repeated(go_on: Callable[[Any], Any], step: Callable[[Any], Any], start: Any) -> Any:
+    """while_loop; outside of jit it is interpreted, as few rounds are not worth compiling."""
+    with config.scope(interpret=True):
+        return while_loop(go_on, step, start)
 
 
 def _integer(operation: str, dtype: Any) -> dt.DType:
@@ -73,7 +80,7 @@ def _multiplied(words: Any, rate: Any, kind: dt.DType, limit: Any) -> Any:
         return steps + 1, count, pair[0], logs + jnp.log(draw)
 
     start = (jnp.asarray(kind.type(0)), jnp.zeros(shape, kind), words, jnp.zeros(shape, np.float32))
-    return while_loop(go_on, step, start)[1] - kind.type(1)
+    return _repeated(go_on, step, start)[1] - kind.type(1)
 
 
 def _rejected_poisson(words: Any, rate: Any, kind: dt.DType, limit: Any) -> Any:
@@ -105,7 +112,7 @@ def _rejected_poisson(words: Any, rate: Any, kind: dt.DType, limit: Any) -> Any:
     start = (
         jnp.asarray(kind.type(0)), jnp.full(shape, -1, np.float32), jnp.zeros(shape, bool), words,
     )  # fmt: skip
-    return ops.cast(while_loop(go_on, step, start)[1], kind)
+    return ops.cast(_repeated(go_on, step, start)[1], kind)
 
 
 # ---- binomial
@@ -165,7 +172,7 @@ def _inverted(words: Any, count: Any, q: Any, kind: dt.DType, limit: Any) -> Any
         return steps + 1, number, total + wait, pair[1]
 
     zero = jnp.zeros(shape, inner)
-    number = while_loop(go_on, step, (jnp.asarray(0), zero, zero, words))[1]
+    number = _repeated(go_on, step, (jnp.asarray(0), zero, zero, words))[1]
     return ops.cast(number - 1, kind)
 
 
@@ -220,7 +227,7 @@ def _rejected_binomial(words: Any, count: Any, p: Any, kind: dt.DType, limit: An
         return steps + 1, jnp.where(taken, k, out), accepted | taken, keys[0]
 
     start = (jnp.asarray(0), jnp.full(shape, -1, inner), jnp.zeros(shape, bool), words)
-    return ops.cast(while_loop(go_on, step, start)[1], kind)
+    return ops.cast(_repeated(go_on, step, start)[1], kind)
 
 
 def multinomial(
@@ -252,7 +259,8 @@ def multinomial(
         return remaining - count, count
 
     keys = split(key_data(key), int(aval_of(ratios).shape[0]))
-    _, counts = scan(draw, trials, (ratios, keys), unroll=int(unroll))
+    with config.scope(interpret=True):
+        _, counts = scan(draw, trials, (ratios, keys), unroll=int(unroll))
     return ops.cast(jnp.moveaxis(counts, 0, -1), kind)
 
 

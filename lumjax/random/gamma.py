@@ -15,6 +15,7 @@ import numpy as np
 from lumjax import dtype as dt
 from lumjax import numpy as jnp
 from lumjax import ops
+from lumjax.config import config
 from lumjax.control.custom import custom_jvp
 from lumjax.control.scan import while_loop
 from lumjax.errors import ShapeError
@@ -99,7 +100,9 @@ def _samples(words: Any, alpha: Any, in_logs: bool) -> Any:
     if not count:
         return alpha
     keys = split(words, count)
-    out = vmap(lambda k, a: _one(k, a, in_logs))(keys, jnp.reshape(alpha, (count,)))
+    # Few rounds of much work each: outside of jit it is not worth while to compile the loops.
+    with config.scope(interpret=True):
+        out = vmap(lambda k, a: _one(k, a, in_logs))(keys, jnp.reshape(alpha, (count,)))
     return jnp.reshape(out, shape)
 
 
