@@ -12,6 +12,7 @@ from lumjax.config import config
 from lumjax.errors import ArgumentValueError, DTypeError, ShapeError
 from tests.test_random import jax, same
 
+pytestmark = pytest.mark.sampled(4)
 F = np.float32
 
 

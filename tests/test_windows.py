@@ -12,6 +12,7 @@ from lumjax import lax, ops
 from lumjax.errors import ArgumentValueError, ConcretizationError, ShapeError
 from tests.numpy.oracle import OURS, THEIRS, assert_same, check, jax, leaves, lines
 
+pytestmark = pytest.mark.sampled(4)
 RNG = np.random.default_rng(5)
 EXTRA = {
     "rw": RNG.normal(size=(2, 7, 6)),

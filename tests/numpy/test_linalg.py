@@ -11,6 +11,7 @@ from lumjax import lax
 from lumjax.errors import DTypeError, ShapeError, UnsupportedError
 from tests.numpy.oracle import OURS, THEIRS, assert_same, check, jax, leaves, lines
 
+pytestmark = pytest.mark.sampled(4)
 RNG = np.random.default_rng(3)
 EXTRA = {
     "spd": (lambda a: a @ np.swapaxes(a, -1, -2) + 3 * np.eye(3))(RNG.normal(size=(2, 3, 3))),

@@ -19,6 +19,8 @@ from lumjax.errors import (
 )
 from tests.numpy.oracle import check, lines
 
+pytestmark = pytest.mark.sampled(4)
+
 
 @pytest.mark.parametrize(
     "expression",
