@@ -72,7 +72,7 @@ CASES = {
     "cross": (ShapeError, lambda: jnp.cross(X, X)),
     "diag": (ShapeError, lambda: jnp.diag(np.ones((2, 2, 2)))),
     "tril": (ShapeError, lambda: jnp.tril(np.ones(3))),
-    "norm": (ArgumentValueError, lambda: jnp.linalg.norm(X, "nuc")),
+    "norm": (ArgumentValueError, lambda: jnp.linalg.norm(X, "none")),
     "norm axes": (ShapeError, lambda: jnp.linalg.norm(np.ones((2, 2, 2)), 1)),
     "multi_dot": (ShapeError, lambda: jnp.linalg.multi_dot([X])),
     "max of nothing": (ArgumentValueError, lambda: jnp.max(np.ones((0,)))),
@@ -182,6 +182,7 @@ def test_every_error_is_a_lumjax_error():
             isinstance(value, type)
             and issubclass(value, Exception)
             and not issubclass(value, Warning)
+            and value.__module__ == errors.__name__  # JAX's names may be Python's own classes
         ):
             assert issubclass(value, LumjaxError)
             assert value.__doc__

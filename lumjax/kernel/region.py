@@ -12,9 +12,11 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any, TypeAlias
 
 from lumjax import dtype as dt
+from lumjax.kernel.acyclic import acyclic
 from lumjax.kernel.digest import digest, has_text, operation_text, region_text
 from lumjax.kernel.inside import Inside
 from lumjax.kernel.remat import Parts, recompute
@@ -381,8 +383,9 @@ class _Cutter:
 
     def run(self) -> tuple[Step, ...]:
         """Regions and single equations, in an order in which values exist before their use."""
-        parts = [p for p in self.components() if not self._all_cloned(p)]
-        parts += [[k] for k in range(len(self.eqns)) if self.alone[k]]
+        singles = [[k] for k in range(len(self.eqns)) if self.alone[k]]
+        every = acyclic([*self.components(), *singles], self._waits(), self.alone)
+        parts = [p for p in every if self.alone[p[0]] or not self._all_cloned(p)]
         where = {k: n for n, part in enumerate(parts) for k in part}
         members = [set(self._with_clones(part)) for part in parts]
         parts_of = Parts(
@@ -408,6 +411,22 @@ class _Cutter:
         order = _topological(needs, [part[-1] for part in parts])
         steps = (self._step(cloned[n], set(parts[n]), needed) for n in order)
         return tuple(s for s in steps if isinstance(s, Alone) or s.outputs)
+
+    def _waits(self) -> list[list[int]]:
+        """What each equation waits for: what makes its operands (where that is cloned, what the
+        clone waits for), and the effect before its own.
+        """
+        waits: list[list[int]] = []
+        for k, below in enumerate(self.below):
+            found: dict[int, None] = {}
+            for made in below:
+                cloned = self._clonable(made) and not self.alone[k]
+                found.update(dict.fromkeys(waits[made] if cloned else [made]))
+            waits.append(list(found))
+        ordered = [k for k, e in enumerate(self.effects) if e is not Effect.NONE]
+        for before, after in pairwise(ordered):
+            waits[after].append(before)
+        return waits
 
     def _all_cloned(self, part: list[int]) -> bool:
         """Whether the part's users clone every one of its equations, and none is an output."""

@@ -26,11 +26,17 @@ def test_seeded_programs(chunk):
 # symbolic coordinates, in infinities whose sign is rounding, in rows kept for passes of other axes,
 # in rows that wait for a sum over all rows.
 FOUND = [15, 25, 36, 39, 86, 89, 99, 1329, 1795, 2553]
+CIRCLES = [(2, 393), (77, 86), (4321, 32)]  # regions that waited for each other
 
 
 @pytest.mark.parametrize("index", FOUND)
 def test_programs_that_found_faults(index):
     check_program(build(RandomChooser(1_000_003 + index)))
+
+
+@pytest.mark.parametrize(("seed", "index"), CIRCLES)
+def test_programs_whose_regions_made_a_circle(seed, index):
+    check_program(build(RandomChooser(1_000_003 * seed + index)))
 
 
 @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
