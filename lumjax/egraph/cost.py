@@ -18,13 +18,16 @@ from lumjax.kernel.term import (
     Term,
     children,
     free_names,
+    loads,
 )
 from lumjax.record import record
 from lumjax.target import Backend, Target
+from lumjax.trace.dim import Expr
 from lumjax.trace.form import ReduceOp
 
 _DEAR = 8.0  # operations from which on a scalar operation is a special function
 _SPECIAL = 2.5  # what their tables, range reductions and selections cost beside their operations
+_MASKED = 0.1  # the part of its rate that a contraction into tiles reaches on windows with edges
 
 
 @record
@@ -150,8 +153,10 @@ def _tiled(roles: Roles, machine: Machine) -> float:
     """The part of its rate that a contraction into tiles reaches: small tiles waste lanes."""
     length, rows = estimate(roles.along.extent), roles.rows
     full = min(1.0, length / machine.tile)
+    masked = any(isinstance(x.valid, Expr) for i in roles.inner for x in loads(i.term))
     return (
-        machine.tiled
+        (_MASKED if masked else 1.0)
+        * machine.tiled
         * full
         * (1.0 if rows is None else min(1.0, 4 * estimate(rows.extent) / machine.tile))
     )
