@@ -234,7 +234,10 @@ class _Encoder:
         if _is(extent, 1):
             return []
         if isinstance(coord, Expr) and coord.op is IndexOp.SYMBOL and coord.name is not None:
-            return [Axis(coord.name, extent)]
+            axis = self.names.known.get(coord.name)
+            if axis is None or not same(axis.extent, extent):
+                return None  # a gather, or only a part of the dim
+            return [axis]
         axes = [self.names.known[n] for n in symbols(coord) if n in self.names.known]
         strides = {a: coefficient(coord, a.name) for a in axes}
         axes.sort(key=lambda a: s if isinstance(s := strides[a], int) else 0, reverse=True)

@@ -28,7 +28,6 @@ from lumjax.kernel.term import (
     loads,
 )
 from lumjax.record import record
-from lumjax.trace.dim import Dim, same
 
 _CANDIDATES = 12  # shared terms that are tried
 _RESIDENT = 512  # points of a column that stay in cache between its reduction and its use
@@ -119,10 +118,6 @@ class Groups:
         )
 
     def _one_program(self, roots: Members) -> bool:
-        extents: dict[str, Dim] = {}
-        for axis in (a for r in roots for a in r.axes):
-            if not same(extents.setdefault(axis.name, axis.extent), axis.extent):
-                return False  # parts of one value may share its axis's name
         written = {r.buffer.name for r in roots}
         if any(written >= f for f in self.forbidden):
             return False
