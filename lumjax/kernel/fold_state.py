@@ -199,7 +199,7 @@ class State:
                 before, here = self.number(buffer), self.number(found[maximum])
                 value = self.emitter.let(apply(combine(maximum.op), before, here), inner)
                 inner.add(StoreStmt(buffer, self.row, value))
-                inner.memo[maximum] = value
+                inner.memo[maximum] = self.emitter.let(hold(value, maximum.dtype), inner)
             for ruler in self.rulers.values():
                 self._advance(inner, ruler, redo)
 
