@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import inspect
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MethodType
@@ -19,10 +20,17 @@ from lumjax import tree
 from lumjax.config import config
 from lumjax.control.call import call_p
 from lumjax.dtype import canonicalize
-from lumjax.errors import ArgumentTypeError, ArgumentValueError, StaticArgumentError
+from lumjax.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    StaticArgumentError,
+    user_source,
+)
+from lumjax.misses import History, Signature, compiled, named
 from lumjax.record import record
 from lumjax.trace.array import Array
 from lumjax.trace.aval import ShapedArray
+from lumjax.trace.batch import argument_names
 from lumjax.trace.core import (
     EvalTrace,
     Jaxpr,
@@ -67,12 +75,14 @@ class Program:
     consts: tuple[Value, ...]
     out_tree: tree.PyTreeDef
     settings: Mapping[str, Any]  # of the search, on top of those in force
+    name: str = ""
     _executable: Executable | None = None
 
     def executable(self) -> Executable:
         """The compiled program, made on first use."""
         if self._executable is None:
             self._executable = compiler().executable_of(self.jaxpr, self.settings)
+            compiled(self.name, self._executable.seconds)
         return self._executable
 
 
@@ -116,6 +126,7 @@ class Jitted(Generic[P, R]):
         self.donate = donate
         self.settings = settings or {}
         self._programs: dict[Any, Program] = {}
+        self._history = History(self._name)
         self._lock = threading.RLock()
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -160,11 +171,20 @@ class Jitted(Generic[P, R]):
             with self._lock:
                 program = self._programs.get(key)
                 if program is None:
-                    avals = [ShapedArray(*s) for s in signature]
-                    program, keep = self._trace(static, in_tree, avals)
-                    if keep:
-                        self._programs[key] = program
+                    program = self._missed(key)
         return program, leaves
+
+    def _missed(self, key: Any) -> Program:
+        """Trace for a signature that is new, and note why it is."""
+        in_tree, static, signature, settings, axes = key
+        started = time.perf_counter()
+        program, keep = self._trace(static, in_tree, [ShapedArray(*s) for s in signature])
+        if keep:
+            self._programs[key] = program
+        names = named(self._names(in_tree), len(signature))
+        found = Signature(in_tree, static, signature, settings, axes, names)
+        self._history.add(found, user_source(), time.perf_counter() - started, keep)
+        return program
 
     def _split(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, tuple[Any, ...]]:
         """The dynamic arguments, and the static ones as a hashable key."""
@@ -211,9 +231,15 @@ class Jitted(Generic[P, R]):
             out_trees.append(out_tree)
             return found
 
-        staged = stage(flat, avals)
-        program = Program(staged.jaxpr, staged.consts, out_trees[0], self.settings)
+        staged = stage(flat, avals, lambda: f"jit of {self._name}", lambda: self._names(in_tree))
+        program = Program(staged.jaxpr, staged.consts, out_trees[0], self.settings, self._name)
         return program, staged.cacheable
+
+    def _names(self, in_tree: tree.PyTreeDef) -> list[str]:
+        """What to call each dynamic leaf, for messages."""
+        given: Any = in_tree.unflatten(range(in_tree.num_leaves))
+        args, kwargs = given
+        return argument_names(self.fun, args, kwargs)
 
     def _check_outputs(self, out: Any, leaves: Iterable[Any]) -> None:
         for k, leaf in enumerate(leaves):
@@ -258,10 +284,23 @@ class Jitted(Generic[P, R]):
         """Trace for these arguments; `.compile()` gives the executable."""
         return Lowered(self.program(*args, **kwargs), self._name)
 
+    def explain(self) -> History:
+        """Every tracing of the function so far, and why the signature was new: the nearest earlier
+        one and the fields that differ.
+
+        >>> import lumjax, lumjax.numpy as jnp
+        >>> double = lumjax.jit(lambda x: x * 2)
+        >>> _ = double(jnp.ones(3)), double(jnp.ones(4))
+        >>> double.explain()[1].why
+        ('argument x: f32[4], before f32[3] (another shape)',)
+        """
+        return self._history
+
     def clear_cache(self) -> None:
         """Forget every program."""
         with self._lock:
             self._programs.clear()
+            self._history = History(self._name)
 
     def _cache_size(self) -> int:
         return len(self._programs)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from typing import Any
@@ -41,6 +41,15 @@ class Settings:
     search_profile: bool = False  # choose among kernels and plans by measuring them
     search_background: bool = False  # run unsearched plans; search for the next process
     search_memory: int = 0  # bytes a program may hold between kernels; 0: no bound
+    debug_nans: bool = False  # raise where a NaN comes up: primitive, line, operands, pass
+    debug_infs: bool = False  # the same for infinities
+    debug_index: bool = False  # raise for traced indices out of range, under jit too
+    debug_overflow: bool = False  # raise where signed integers wrap or a cast loses the value
+    debug_key_reuse: bool = False  # raise where a random key is used twice
+    debug_side_effects: bool = False  # warn of functions that rebind outer names while traced
+    check_tracer_leaks: bool = False  # look for tracers kept beyond their transformation
+    log_compiles: bool = False  # log what is traced and compiled, and for how long
+    explain_cache_misses: bool = False  # log why a jitted function is traced again
 
 
 _SEARCH = (
@@ -48,7 +57,20 @@ _SEARCH = (
     "verify",
     *(f.name for f in fields(Settings) if f.name.startswith("search_")),
 )
-_SEMANTIC = ("enable_x64", "fast_math", "grad_compat", "backend", "interpret")
+_SEMANTIC = ("enable_x64", "fast_math", "grad_compat", "backend")
+# What else decides how programs are traced and run, as the bits of one number: a key is hashed by
+# every call of a jitted function, and modes that are off cost nothing there.
+MODES = (
+    "interpret", "debug_nans", "debug_infs", "debug_index", "debug_overflow", "debug_key_reuse",
+)  # fmt: skip
+
+
+def key_names() -> tuple[str, ...]:
+    """What the entries of `Config.compiled_key` are; "modes" stands for the bits of MODES."""
+    return (*_SEMANTIC, "modes", *_SEARCH)
+
+
+_WATCHED = ("debug_nans", "debug_infs", "debug_overflow")  # of every operation outside of jit
 
 
 _CHOICES = {"grad_compat": ("lumjax", "jax"), "backend": ("cpu", "cuda")}
@@ -91,6 +113,10 @@ def _from_environment() -> Settings:
     return replace(default, **found)
 
 
+def _watches(settings: Settings) -> bool:
+    return any(getattr(settings, name) for name in _WATCHED)
+
+
 class _Scopes(threading.local):
     """A thread's overrides, innermost last, and the keys as they were last computed."""
 
@@ -110,6 +136,9 @@ class Config:
     def __init__(self) -> None:
         self._base = _from_environment()
         self._local = _Scopes()
+        self._watch: Callable[[bool], None] | None = None
+        self._watching = int(_watches(self._base))  # how many scopes watch operations
+        self._lock = threading.Lock()
 
     def _current(self) -> Settings:
         stack = self._local.stack
@@ -166,7 +195,9 @@ class Config:
         >>> config.update("jax_enable_x64", False)
         """
         short, value = self._checked(name, val)
+        before = _watches(self._base)
         self._base = replace(self._base, **{short: value})
+        self._count(_watches(self._base) - before)
 
     def config_with_absl(self) -> None:
         """Do nothing: settings come from LUMJAX_ variables and `update`, not from absl's flags."""
@@ -185,10 +216,29 @@ class Config:
         checked = dict(self._checked(k, v) for k, v in settings.items())
         stack = self._local.stack
         stack.append({**(stack[-1] if stack else {}), **checked})
+        watching = any(checked.get(name, False) for name in _WATCHED)
+        if watching:
+            self._count(1)
         try:
             yield
         finally:
             stack.pop()
+            if watching:
+                self._count(-1)
+
+    def set_watch(self, watch: Callable[[bool], None]) -> None:
+        """Install what is told when some thread begins, and when the last one ends, to check every
+        operation. It may then consult the settings of its own thread.
+        """
+        self._watch = watch
+        if self._watching:
+            watch(True)
+
+    def _count(self, change: int) -> None:
+        with self._lock:
+            before, self._watching = self._watching, self._watching + change
+            if self._watch is not None and (before > 0) != (self._watching > 0):
+                self._watch(self._watching > 0)
 
     def semantic_key(self) -> tuple[Any, ...]:
         """What a traced program depends on."""
@@ -203,7 +253,8 @@ class Config:
         top = local.stack[-1] if local.stack else None
         if local.base is not self._base or local.top is not top:
             local.base, local.top = self._base, top
-            local.key = tuple(getattr(self, name) for name in _SEMANTIC)
+            modes = sum(getattr(self, name) << k for k, name in enumerate(MODES))
+            local.key = (*(getattr(self, name) for name in _SEMANTIC), modes)
             local.compiled = (*local.key, *(getattr(self, name) for name in _SEARCH))
         return local
 

@@ -20,7 +20,8 @@ LumjaxError
 ├── CheckError            (RuntimeError)             an ill-formed jaxpr (our own fault)
 ├── VerificationError     (RuntimeError)             a kernel disagrees with the interpreter
 ├── CompileError          (RuntimeError)             native code could not be made
-└── DonationError         (ValueError)               a donated array used again
+├── DonationError         (ValueError)               a donated array used again
+└── HookError             (ImportError)              lumjax.compat cannot stand in for JAX
 
 CacheWarning (UserWarning)       a cache entry was unusable and is rewritten
 PrecisionWarning (UserWarning)   64-bit input was narrowed
@@ -43,6 +44,7 @@ class Source:
     file: str
     line: int
     function: str
+    backward: bool = False  # whether it is run by the backward pass of what is written there
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line} in {self.function}"
@@ -179,8 +181,28 @@ class CompileError(LumjaxError, RuntimeError):
     """Native code could not be made."""
 
 
-class DonationError(LumjaxError, ValueError):
-    """A donated array was used again."""
+class NonFiniteError(LumjaxError, FloatingPointError):
+    """A NaN or an infinity came up while debug_nans or debug_infs is on."""
+
+
+class OverflowedError(LumjaxError, OverflowError):
+    """An integer wrapped, or a cast lost the value, while debug_overflow is on."""
+
+
+class KeyReuseError(LumjaxError, RuntimeError):
+    """A random key was used twice while debug_key_reuse is on."""
+
+
+class FailedCheckError(LumjaxError, ValueError, RuntimeError):
+    """A check of lumjax.experimental.checkify does not hold."""
+
+
+class DonationError(LumjaxError, ValueError, RuntimeError):
+    """A donated array was used again, or donated twice."""
+
+
+class HookError(LumjaxError, ImportError):
+    """The import hook of `lumjax.compat` cannot be installed."""
 
 
 # JAX's names, for code that catches them.
@@ -193,3 +215,11 @@ class CacheWarning(UserWarning):
 
 class PrecisionWarning(UserWarning):
     """64-bit input was narrowed to 32 bits because x64 is off."""
+
+
+class DonationWarning(UserWarning):
+    """A donated array has the shape and dtype of no result, so that its memory cannot be reused."""
+
+
+class SideEffectWarning(UserWarning):
+    """A function rebinds a name outside of it while it is traced: that happens once per trace."""

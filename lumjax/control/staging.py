@@ -23,7 +23,7 @@ from lumjax.ops.layout import zeros as layout_zeros
 from lumjax.record import record
 from lumjax.trace.array import Array
 from lumjax.trace.aval import ShapedArray
-from lumjax.trace.batch import MappedAxis, batch
+from lumjax.trace.batch import MappedAxis, argument_names, batch
 from lumjax.trace.core import (
     Atom,
     Effect,
@@ -171,9 +171,13 @@ def stage_tree(
             out_trees.append(out_tree)
             return leaves
 
-        staged = stage(flat, avals)
+        staged = stage(flat, avals, lambda: name_of(function), named)
         reads = tuple(map(_reference, _reads(function))) if cacheable else ()
         return Callee(replace(staged.jaxpr, consts=0), staged.consts, out_trees[0], reads)
+
+    def named() -> list[str]:
+        leaves = tree.unflatten(in_tree, range(len(avals)))
+        return argument_names(function, tuple(leaves), {})
 
     if not cacheable:
         return make()

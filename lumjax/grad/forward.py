@@ -51,6 +51,11 @@ class JVPTracer(Tracer):
             return primal.concrete()
         return np.asarray(primal, self.aval.dtype)
 
+    def origin(self) -> str:
+        """That of the primal where it is traced, else what is being differentiated."""
+        below = self.primal.origin() if isinstance(self.primal, Tracer) else ""
+        return below or super().origin()
+
 
 class JVPTrace(Trace):
     """Applies jvp rules under the parent trace; operations without tangents pass through."""
@@ -92,6 +97,7 @@ def jvp_flat(
 ) -> tuple[list[Value], list[Value | None], JVPTrace]:
     """Run `f`, flat in and out: outs, their tangents, and the trace, which has ended."""
     trace = JVPTrace()
+    trace.about = getattr(f, "about", None)
     args = [
         p if t is None else JVPTracer(trace, p, t) for p, t in zip(primals, tangents, strict=True)
     ]
@@ -107,13 +113,22 @@ class FlatFunction:
     """A function of pytrees as a function of leaves. Remembers its output's structure, and aux."""
 
     def __init__(
-        self, operation: str, run: Callable[[Sequence[Value]], Any], has_aux: bool = False
+        self,
+        operation: str,
+        run: Callable[[Sequence[Value]], Any],
+        has_aux: bool = False,
+        name: str = "",
     ) -> None:
         self.operation = operation
+        self.name = name
         self.run = run
         self.has_aux = has_aux
         self.aux: Any = None
         self.out_tree: Any = None
+
+    def about(self) -> str:
+        """What is done to which function, for messages."""
+        return f"{self.operation} of {self.name}" if self.name else self.operation
 
     def __call__(self, *leaves: Value) -> list[Value]:
         """The leaves of the function's output."""
@@ -142,6 +157,11 @@ def describe(x: Any) -> str:
     if isinstance(x, (tuple, list, dict)):
         return f"a {type(x).__name__} of {len(x)}"
     return f"{x!r} of type {type(x).__name__}"
+
+
+def called(fun: Any) -> str:
+    """A function's name, for messages."""
+    return getattr(fun, "__name__", type(fun).__name__)
 
 
 def check_callable(operation: str, fun: Any) -> None:
@@ -263,7 +283,9 @@ def jvp(fun: Callable[..., Any], primals: Any, tangents: Any, has_aux: bool = Fa
         check_tangent("jvp", "tangent", aval_of(v), t)
         for v, t in zip(values, tree.leaves(tangents), strict=True)
     ]
-    f = FlatFunction("jvp", lambda leaves: fun(*tree.unflatten(treedef, leaves)), has_aux)
+    f = FlatFunction(
+        "jvp", lambda leaves: fun(*tree.unflatten(treedef, leaves)), has_aux, called(fun)
+    )
     outs, out_tangents, trace = jvp_flat(f, values, flat_tangents)
     out_tangents = [
         zeros(aval_of(o).tangent()) if t is None else t

@@ -12,6 +12,7 @@ from lumjax.errors import ArgumentTypeError, GradientError, MissingRuleError
 from lumjax.grad.forward import (
     FlatFunction,
     as_output,
+    called,
     check_callable,
     check_same_tree,
     check_tangent,
@@ -78,7 +79,11 @@ def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
 
 def _linearize(operation: str, fun: Callable[..., Any], primals: Any, has_aux: bool) -> Any:
     flat, treedef = tree.flatten(primals)
-    f = FlatFunction(operation, lambda leaves: fun(*tree.unflatten(treedef, leaves)), has_aux)
+
+    def run(leaves: Sequence[Value]) -> Any:
+        return fun(*tree.unflatten(treedef, leaves))
+
+    f = FlatFunction(operation, run, has_aux, called(fun))
     outs, linear, consts, forward = linearize_flat(f, [asvalue(x, operation) for x in flat])
     return outs, linear, consts, f, forward, treedef
 

@@ -24,6 +24,7 @@ Tools for both: `backward(jaxpr, inputs, cts)` below; `grad/nested.py` has `jvp_
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -36,6 +37,7 @@ from lumjax.errors import ArgumentTypeError, ArgumentValueError, GradientError, 
 from lumjax.grad.forward import (
     FlatFunction,
     JVPTrace,
+    called,
     check_callable,
     describe,
     jvp_flat,
@@ -64,6 +66,7 @@ from lumjax.trace.core import (
     eval_jaxpr,
     using,
 )
+from lumjax.trace.leak import check_forgotten
 from lumjax.trace.stage import StageTrace, StageTracer
 
 # ---- linearize
@@ -364,14 +367,19 @@ def value_and_grad(
         def run(leaves: Sequence[Value]) -> Any:
             return fun(*put_arguments(args, positions, tree.unflatten(treedef, leaves)), **kwargs)
 
-        f = FlatFunction("grad", run, has_aux)
+        f = FlatFunction("grad", run, has_aux, called(fun))
         outs, linear, consts, forward = linearize_flat(f, values)
         aval = _check_output(f, outs, holomorphic)
         one = Array(np.ones((), aval.dtype), aval.weak)
         gradient = tree.unflatten(treedef, linear.pull(consts, [one]))
         if isinstance(argnums, int):
             gradient = gradient[0]
-        return ((outs[0], f.settled_aux(forward)) if has_aux else outs[0]), gradient
+        value = (outs[0], f.settled_aux(forward)) if has_aux else outs[0]
+        if config.check_tracer_leaks:
+            f.aux, reference = None, weakref.ref(forward)
+            del forward
+            check_forgotten(reference)
+        return value, gradient
 
     return renamed(value_and_gradient, fun, "value_and_grad")
 
@@ -408,6 +416,7 @@ def renamed(
     name = getattr(fun, "__name__", type(fun).__name__)
     wrapper.__name__ = wrapper.__qualname__ = f"{operation}({name})"
     wrapper.__doc__ = f"{operation} of {name}.\n\n{fun.__doc__ or ''}"
+    wrapper.__dict__["__wrapped__"] = fun  # for its signature
     return wrapper
 
 

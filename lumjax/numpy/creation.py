@@ -11,7 +11,7 @@ from lumjax import dtype as dt
 from lumjax import ops, tree
 from lumjax.errors import ArgumentTypeError, ArgumentValueError, ConcretizationError, ShapeError
 from lumjax.trace.array import Array
-from lumjax.trace.core import Tracer, Value, aval_of
+from lumjax.trace.core import Tracer, Value, aval_of, traced
 
 ArrayLike = Any
 
@@ -57,6 +57,8 @@ def _from(x: Any, dtype: Any) -> Value:
         return x
     if isinstance(x, (list, tuple)):
         return _from_sequence(x, dtype)
+    if isinstance(x, range):
+        return _from_sequence(list(x), dtype)
     if isinstance(x, (bool, int, float, complex)) and dtype is not None:
         return ops.full((), x, dtype)
     for protocol in ("__jax_array__", "__array__"):
@@ -256,7 +258,7 @@ def _number(operation: str, x: Any) -> Any:
         raise ConcretizationError(
             operation=operation,
             required="numbers that are known while tracing: they decide the result's shape",
-            got=f"a traced value of {x.aval}",
+            got=traced(x),
             fix="mark the argument static, or build a fixed length and mask it",
         )
     return x.data.item() if isinstance(x, Array) else x
@@ -435,7 +437,14 @@ def meshgrid(*xi: ArrayLike, copy: bool = True, sparse: bool = False, indexing: 
             got=repr(indexing),
             fix="choose one of the two",
         )
-    vectors = [ops.reshape(v := asarray(x), (aval_of(v).size,)) for x in xi]
+    vectors = list(map(asarray, xi))
+    if any(aval_of(v).ndim != 1 for v in vectors):
+        raise ShapeError(
+            operation="jnp.meshgrid",
+            required="vectors",
+            got=f"shapes {[tuple(aval_of(v).shape) for v in vectors]}",
+            fix="ravel the operands",
+        )
     sizes = [aval_of(v).shape[0] for v in vectors]
     order = list(range(len(vectors)))
     if indexing == "xy" and len(vectors) >= 2:

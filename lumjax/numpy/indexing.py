@@ -24,21 +24,28 @@ from lumjax.errors import (
 from lumjax.numpy.creation import asarray, broadcast_to
 from lumjax.record import record
 from lumjax.trace.array import Array
-from lumjax.trace.core import Tracer, aval_of
+from lumjax.trace.core import Tracer, aval_of, traced
 
 ArrayLike = Any
 
 
-def concrete_array(operation: str, x: Any) -> np.ndarray[Any, Any]:
-    """`x` as a NumPy array; raises ConcretizationError for a traced value."""
+_SIZED = "use a mask and where, or give the size argument where there is one"
+_MASKED = (
+    "use jnp.where(mask, x, other) or x.at[mask].set(value), which keep the shape, or "
+    "jnp.nonzero(mask, size=n)"
+)
+
+
+def concrete_array(operation: str, x: Any, fix: str = _SIZED) -> np.ndarray[Any, Any]:
+    """`x` as a NumPy array; raises ConcretizationError, with this remedy, for a traced value."""
     if isinstance(x, Tracer):
         known = x.concrete()
         if known is None:
             raise ConcretizationError(
                 operation=operation,
                 required="values that are known while tracing: they decide a shape",
-                got=f"a traced value of {x.aval}",
-                fix="use a mask and where, or give the size argument where there is one",
+                got=traced(x),
+                fix=fix,
             )
         return np.asarray(known)
     return x.data if isinstance(x, Array) else np.asarray(x)
@@ -139,7 +146,7 @@ def _mask_indices(mask: Any, lengths: tuple[Any, ...], axis: int) -> list[Array]
             got=str(aval_of(mask)),
             fix="make the mask as long as the axis",
         )
-    known = concrete_array("indexing with a bool array", mask)
+    known = concrete_array("indexing with a bool array", mask, _MASKED)
     return [Array(i.astype(np.int32)) for i in np.nonzero(known)]
 
 
@@ -216,7 +223,7 @@ def _bounds(entry: slice, length: Any) -> tuple[int, int, int]:
             raise ConcretizationError(
                 operation="slicing",
                 required="slice bounds that are known while tracing",
-                got=f"a traced value of {part.aval}",
+                got=traced(part),
                 fix="use lax.dynamic_slice, whose start may be traced",
             )
     known = slice(*[None if p is None else operator.index(p) for p in parts])

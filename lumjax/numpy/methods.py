@@ -25,7 +25,7 @@ from lumjax.numpy import (
 from lumjax.numpy.updates import At
 from lumjax.target import HOST, Place
 from lumjax.trace.array import Array
-from lumjax.trace.core import Tracer, aval_of, set_methods
+from lumjax.trace.core import Tracer, aval_of, set_methods, traced
 
 _FUNCTIONS: tuple[Callable[..., Any], ...] = (
     reductions.sum, reductions.prod, reductions.max, reductions.min, reductions.mean,
@@ -64,7 +64,7 @@ def _value(self: Any, operation: str) -> np.ndarray[Any, Any]:
         raise ConcretizationError(
             operation=operation,
             required="a value that is known now",
-            got=f"a traced value of {self.aval}",
+            got=traced(self),
             fix="keep computing with arrays, or return the value from the jitted function first",
         )
     return known

@@ -20,7 +20,7 @@ from lumjax.errors import (
     ShapeError,
 )
 from lumjax.trace.aval import ShapedArray
-from lumjax.trace.core import Primitive, Tracer, Value, aval_of
+from lumjax.trace.core import Primitive, Tracer, Value, aval_of, traced
 from lumjax.trace.dim import Dim, Expr
 
 NDArray: TypeAlias = np.ndarray[Any, Any]
@@ -82,7 +82,7 @@ def static_int(operation: str, what: str, value: Any) -> int:
         raise ConcretizationError(
             operation=operation,
             required=f"a static integer as {what}",
-            got=f"a traced value of {value.aval}",
+            got=traced(value),
             fix="mark the argument static, or use the dynamic operation (dynamic_slice, gather)",
         )
     try:

@@ -13,7 +13,7 @@ import numpy as np
 from lumjax import dtype as dt
 from lumjax.errors import ArgumentTypeError, ArgumentValueError, ConcretizationError
 from lumjax.trace.array import Array
-from lumjax.trace.core import Tracer
+from lumjax.trace.core import Tracer, traced
 from lumjax.trace.dim import Dim
 
 NDArray = np.ndarray[Any, Any]
@@ -37,7 +37,7 @@ def concrete(x: Array | Tracer, what: str, kind: str) -> NDArray:
         raise ConcretizationError(
             operation=what,
             required="a value that is known while the program is traced",
-            got=f"a traced value of {x.aval}",
+            got=traced(x),
             fix=_REMEDIES[kind],
         )
     return np.asarray(found)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import math
+from typing import Any
 
 from lumjax import dtype as dt
 from lumjax.record import record
@@ -28,6 +30,17 @@ class ShapedArray:
     def size(self) -> Dim:
         """The number of elements."""
         return math.prod(self.shape)
+
+    @property
+    def weak_type(self) -> bool:
+        """JAX's name for `weak`."""
+        return self.weak
+
+    @property
+    def sharding(self) -> Any:
+        """Where a value of this type lies: whole, on the one device."""
+        # The rooms above are not known down here.
+        return importlib.import_module("lumjax.sharding").SingleDeviceSharding()
 
     def strip_weak(self) -> ShapedArray:
         """The same aval with a strong dtype."""

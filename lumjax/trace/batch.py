@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 import inspect
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from lumjax import tree
+from lumjax.config import config
 from lumjax.errors import ArgumentTypeError, ArgumentValueError, ShapeError
 from lumjax.record import record
 from lumjax.trace.array import Array
@@ -28,6 +30,7 @@ from lumjax.trace.core import (
     using,
 )
 from lumjax.trace.dim import Dim, same
+from lumjax.trace.leak import check_forgotten
 
 
 @record
@@ -48,6 +51,11 @@ class BatchTracer(Tracer):
         super().__init__(trace, aval.with_shape(aval.shape[:dim] + aval.shape[dim + 1 :]))
         self.value = value
         self.dim = dim
+
+    def origin(self) -> str:
+        """That of the full value where it is traced, else what is being mapped."""
+        below = self.value.origin() if isinstance(self.value, Tracer) else ""
+        return below or super().origin()
 
 
 class BatchTrace(Trace):
@@ -92,16 +100,23 @@ def batch(
     axis: MappedAxis,
     args: Sequence[Value],
     dims: Sequence[int | None],
+    about: Callable[[], str] | None = None,
 ) -> list[tuple[Value, int | None]]:
     """Run `f` on flat args with axis `dims[k]` of each mapped; returns (value, mapped axis or None)
-    pairs.
+    pairs. `about` says what is mapped, should a message ask.
     """
     trace = BatchTrace(axis)
+    trace.about = about
     with using(trace):
         outs = f(
             *[a if d is None else BatchTracer(trace, a, d) for a, d in zip(args, dims, strict=True)]
         )
-        return [trace.split(o) for o in outs]
+        found = [trace.split(o) for o in outs]
+    if config.check_tracer_leaks:
+        reference = weakref.ref(trace)
+        del trace, outs
+        check_forgotten(reference)
+    return found
 
 
 def mapped_avals(avals: Sequence[ShapedArray], dims: Sequence[int | None]) -> list[ShapedArray]:
@@ -173,7 +188,10 @@ def vmap(
             outs, out_tree = tree.flatten(fun(*arguments, **keywords))
             return outs
 
-        pairs = batch(run, MappedAxis(size, axis_name), values, dims)
+        def about() -> str:
+            return f"vmap of {getattr(fun, '__name__', type(fun).__name__)}"
+
+        pairs = batch(run, MappedAxis(size, axis_name), values, dims, about)
         assert out_tree is not None
         wanted = tree.flatten_axes("vmap out_axes", out_tree, out_axes)
         return tree.unflatten(
@@ -266,7 +284,7 @@ def _mapped_size(
     if all(same(s, sizes[0]) for s in sizes):
         return sizes[0]
     found = [] if axis_size is None else [f"axis_size is {axis_size}"]
-    for name, aval, d in zip(_names(fun, args, kwargs), avals, dims, strict=True):
+    for name, aval, d in zip(argument_names(fun, args, kwargs), avals, dims, strict=True):
         if d is not None:
             found.append(f"axis {d} of argument {name}, {aval}, has size {aval.shape[d]}")
     raise ShapeError(
@@ -277,7 +295,9 @@ def _mapped_size(
     )
 
 
-def _names(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[str]:
+def argument_names(
+    fun: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> list[str]:
     """What to call each leaf of the arguments: the parameter's name and the path inside it."""
     try:
         parameters = list(inspect.signature(fun).parameters.values())

@@ -187,6 +187,10 @@ class Tracer:
         """The ndarray behind this tracer where it is known (eager jvp), else None."""
         return None
 
+    def origin(self) -> str:
+        """Where it was made, from which arguments of what: for messages. "" if nothing is known."""
+        return f"in {self.trace.about()}" if self.trace.about else ""
+
 
 @record
 class Linear:
@@ -201,6 +205,7 @@ class Trace:
     parent: Trace  # what rules run under; the bottom trace and a staging one have none
     axis_name: Any = None  # set by a batch trace that was given one
     axis_size: Any = None
+    about: Callable[[], str] | None = None  # says which transformation of which function this is
 
     def process(self, prim: Primitive, args: Sequence[Value], params: Params) -> tuple[Value, ...]:
         """Apply one primitive."""
@@ -238,10 +243,16 @@ def leaked(tracer: Tracer, prim: Primitive | None = None) -> LeakedTracerError:
     return LeakedTracerError(
         operation=what,
         required="values that are alive in the current transformation",
-        got=f"a {type(tracer).__name__} of {tracer.aval} whose transformation has ended",
+        got=f"{traced(tracer)}, whose transformation has ended",
         fix="return the value from the transformed function instead of storing it outside",
         source=user_source(),
     )
+
+
+def traced(tracer: Tracer) -> str:
+    """A tracer as messages mention it: its aval, and what is known of its origin."""
+    origin = tracer.origin()
+    return f"a traced value of {tracer.aval}" + (f", {origin}" if origin else "")
 
 
 class _Stack(threading.local):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from lumjax.config import config
 from lumjax.record import record
 from lumjax.trace.array import Array
 from lumjax.trace.aval import ShapedArray
@@ -26,6 +28,7 @@ from lumjax.trace.core import (
     leaked,
     using,
 )
+from lumjax.trace.leak import check_forgotten
 
 
 class StageTracer(Tracer):
@@ -37,11 +40,19 @@ class StageTracer(Tracer):
         super().__init__(trace, var.aval)
         self.var = var
 
+    def origin(self) -> str:
+        """Where it was made, from which arguments of what."""
+        trace = self.trace
+        return origin(self) if isinstance(trace, StageTrace) else ""
+
 
 class StageTrace(Trace):
     """Records every operation as an equation. Foreign tracers and arrays are hoisted."""
 
     def __init__(self) -> None:
+        self.about: Callable[[], str] | None = None
+        self.names: Callable[[], Sequence[str]] | None = None  # of the inputs
+        self.inputs: list[Var] = []
         self.eqns: list[Eqn] = []
         self.const_vars: list[Var] = []
         self.const_values: list[Value] = []
@@ -49,7 +60,9 @@ class StageTrace(Trace):
 
     def new_input(self, aval: ShapedArray) -> StageTracer:
         """A fresh input of the program."""
-        return StageTracer(self, Var(aval))
+        var = Var(aval)
+        self.inputs.append(var)
+        return StageTracer(self, var)
 
     def atom(self, x: Value) -> Atom:
         """The atom that stands for `x`: its variable, a literal for a rank-0 constant, or a hoisted
@@ -90,9 +103,29 @@ class Staged:
         return not any(isinstance(c, Tracer) for c in self.consts)
 
 
-def stage(f: Callable[..., Sequence[Value]], avals: Sequence[ShapedArray]) -> Staged:
-    """Record `f`, a function of flat values that returns a flat sequence, at the given avals."""
+def stage(
+    f: Callable[..., Sequence[Value]],
+    avals: Sequence[ShapedArray],
+    about: Callable[[], str] | None = None,
+    names: Callable[[], Sequence[str]] | None = None,
+) -> Staged:
+    """Record `f`, a function of flat values that returns a flat sequence, at the given avals.
+
+    `about` says what is recorded, and `names` what its arguments are called, should a message ask.
+    """
     trace = StageTrace()
+    trace.about, trace.names = about, names
+    staged = _recorded(trace, f, avals)
+    if config.check_tracer_leaks:
+        reference = weakref.ref(trace)
+        del trace
+        check_forgotten(reference)
+    return staged
+
+
+def _recorded(
+    trace: StageTrace, f: Callable[..., Sequence[Value]], avals: Sequence[ShapedArray]
+) -> Staged:
     args = [trace.new_input(a) for a in avals]
     with using(trace):
         outs = list(f(*args))
@@ -103,6 +136,40 @@ def stage(f: Callable[..., Sequence[Value]], avals: Sequence[ShapedArray]) -> St
     inputs = (*trace.const_vars, *(a.var for a in args))
     jaxpr = Jaxpr(inputs, tuple(trace.eqns), atoms, consts=len(trace.const_vars))
     return Staged(jaxpr, tuple(trace.const_values))
+
+
+def origin(tracer: StageTracer) -> str:
+    """Where a recorded value was made, and from which arguments of what."""
+    trace = tracer.trace
+    assert isinstance(trace, StageTrace), "a StageTracer belongs to a StageTrace"
+    of = f" of {trace.about()}" if trace.about else ""
+    made = next((e for e in reversed(trace.eqns) if tracer.var in e.outputs), None)
+    arguments = _arguments(trace, tracer.var)
+    if made is None:
+        return f"{arguments[0]}{of}" if arguments else ""
+    where = f"made at {made.source}" if made.source else f"made by {made.prim.name}"
+    return f"{where} from {_listed(arguments)}{of}" if arguments else f"{where}{of}"
+
+
+def _arguments(trace: StageTrace, var: Var) -> list[str]:
+    """What to call the inputs that a variable depends on."""
+    needed: set[Atom] = {var}
+    for eqn in reversed(trace.eqns):
+        if not needed.isdisjoint(eqn.outputs):
+            needed.update(eqn.inputs)
+    names = list(trace.names()) if trace.names else []
+    names += [str(k) for k in range(len(names), len(trace.inputs))]
+    found = [f"argument {n}" for v, n in zip(trace.inputs, names, strict=False) if v in needed]
+    for const, value in zip(trace.const_vars, trace.const_values, strict=True):
+        if const in needed and isinstance(value, Tracer):
+            above = value.origin()
+            found.append(f"a closed-over value ({above})" if above else "a closed-over value")
+    return found
+
+
+def _listed(words: Sequence[str]) -> str:
+    few = [*words[:4], *(["others"] if len(words) > 4 else [])]
+    return few[0] if len(few) == 1 else f"{', '.join(few[:-1])} and {few[-1]}"
 
 
 def _alive(tracer: Tracer) -> bool:
