@@ -55,13 +55,13 @@ class CustomVJPPrimal:
     perturbed: bool
 
 
-def zero_from_primal(x: Any, symbolic_zeros: bool = False) -> Any:
+def zero_from_primal(val: Any, symbolic_zeros: bool = False) -> Any:
     """The zero cotangent of an argument.
 
     >>> float(zero_from_primal(2.0))
     0.0
     """
-    aval = aval_of(x)
+    aval = aval_of(val)
     return SymbolicZero(aval) if symbolic_zeros else full(aval.shape, 0, aval.dtype)
 
 

@@ -193,14 +193,20 @@ def _flatten_up_to(spec: PyTreeDef, tree: Any, position: int) -> list[Any]:
 
 
 def reduce(
-    function: Callable[[Any, Any], Any], tree: Any, *initializer: Any, is_leaf: _IsLeaf = None
+    function: Callable[[Any, Any], Any],
+    tree: Any,
+    initializer: Any = ...,
+    is_leaf: _IsLeaf = None,
 ) -> Any:
-    """Fold the leaves with `function`, left to right.
+    """Fold the leaves with `function`, left to right, from `initializer` or the first leaf.
+
+    Raises TypeError when there is neither.
 
     >>> reduce(lambda a, b: a + b, [1, (2, 3)])
     6
     """
-    return functools.reduce(function, leaves(tree, is_leaf), *initializer)
+    first = () if initializer is ... else (initializer,)
+    return functools.reduce(function, leaves(tree, is_leaf), *first)
 
 
 def reduce_associative(

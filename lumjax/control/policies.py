@@ -108,11 +108,11 @@ def save_anything_except_these_names(*names: str) -> Policy:
     return policy
 
 
-def save_from_both_policies(first: Policy, second: Policy) -> Policy:
+def save_from_both_policies(policy_1: Policy, policy_2: Policy) -> Policy:
     """Save what either policy saves."""
 
     def policy(prim: Primitive, *avals: Any, **params: Any) -> bool:
-        return first(prim, *avals, **params) or second(prim, *avals, **params)
+        return policy_1(prim, *avals, **params) or policy_2(prim, *avals, **params)
 
     return policy
 

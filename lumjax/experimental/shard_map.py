@@ -13,7 +13,6 @@ from lumjax.trace.batch import vmap
 
 def shard_map(
     f: Callable[..., Any] | None = None,
-    /,
     *,
     mesh: AbstractMesh | None = None,
     in_specs: Any = None,

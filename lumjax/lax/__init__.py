@@ -357,10 +357,18 @@ def conv_with_general_padding(
     lhs_dilation: Any,
     rhs_dilation: Any,
     precision: Any = None,
+    preferred_element_type: Any = None,
 ) -> Any:
     """A convolution in NCHW/OIHW layout with dilations."""
     return ops.conv_general_dilated(
-        lhs, rhs, window_strides, padding, lhs_dilation, rhs_dilation, precision=precision
+        lhs,
+        rhs,
+        window_strides,
+        padding,
+        lhs_dilation,
+        rhs_dilation,
+        precision=precision,
+        preferred_element_type=preferred_element_type,
     )
 
 

@@ -109,11 +109,11 @@ def unstack(x: Any, axis: int = 0) -> list[Any]:
     return [ops.squeeze(p, (axis,)) for p in split(x, (1,) * count, axis)]
 
 
-def stack(arrays: Sequence[Any], axis: int = 0) -> Any:
+def stack(operands: Sequence[Any], axis: int = 0) -> Any:
     """Arrays of one shape along a new axis."""
-    rank = aval_of(arrays[0]).ndim + 1
+    rank = aval_of(operands[0]).ndim + 1
     place = ops.canonical_axis("lax.stack", axis, rank)
-    return ops.concatenate([ops.expand_dims(a, (place,)) for a in arrays], place)
+    return ops.concatenate([ops.expand_dims(a, (place,)) for a in operands], place)
 
 
 def empty(shape: Any, dtype: Any, *, out_sharding: Any = None) -> Any:

@@ -12,6 +12,7 @@ from lumjax import numpy as jnp
 from lumjax import ops
 from lumjax.config import config
 from lumjax.control.custom import custom_jvp
+from lumjax.errors import ArgumentValueError
 from lumjax.grad.forward import stop_gradient
 from lumjax.nn import initializers as initializers
 from lumjax.numpy.elementwise import strong
@@ -313,14 +314,32 @@ def standardize(
     variance: Any = None,
     epsilon: ArrayLike = 1e-5,
     where: Any = None,
+    *,
+    algorithm: str = "fast",
 ) -> Any:
-    """(x - mean) / sqrt(variance + epsilon) along axes."""
+    """(x - mean) / sqrt(variance + epsilon) along axes, of x's shape; integers become float32.
+
+    The variance is mean(x^2) - mean(x)^2 by the algorithm "fast", mean((x - mean(x))^2), which
+    does not cancel, by "stable". `where` selects what is counted.
+
+    >>> standardize(jnp.array([1.0, 3.0])).round(3)
+    Array([-1.,  1.], dtype=float32)
+    """
+    if algorithm not in ("fast", "stable"):
+        raise ArgumentValueError(
+            operation="nn.standardize",
+            required="the algorithm 'fast' or 'stable'",
+            got=repr(algorithm),
+            fix="choose one of the two",
+        )
     value = _float(x)
     if mean is None:
         mean = jnp.mean(value, axis, keepdims=True, where=where)
     if variance is None:
-        squares = jnp.mean(jnp.square(value), axis, keepdims=True, where=where)
-        variance = jnp.clip(squares - jnp.square(mean), 0)
+        centred = value - mean if algorithm == "stable" else value
+        variance = jnp.mean(jnp.square(centred), axis, keepdims=True, where=where)
+        if algorithm == "fast":
+            variance = jnp.clip(variance - jnp.square(mean), 0)
     return (value - mean) * ops.rsqrt(variance + epsilon)
 
 

@@ -11,6 +11,7 @@ from lumjax import dtype as dt
 from lumjax import ops
 from lumjax.control.custom import custom_jvp
 from lumjax.errors import ArgumentValueError
+from lumjax.numpy import lexicographic
 from lumjax.numpy.creation import asarray
 from lumjax.trace.core import aval_of
 
@@ -93,13 +94,32 @@ atan2 = arctan2
 
 
 def hypot(x1: ArrayLike, x2: ArrayLike, /) -> Any:
-    """sqrt(x1**2 + x2**2) without overflow."""
-    a, b = (ops.abs(v) for v in _floats(x1, x2))
+    """sqrt(x1**2 + x2**2) without overflow; its gradient at the origin is 0."""
+    return _settled(_hypot(*ops.broadcast_values(*_floats(x1, x2))), x1, x2)
+
+
+@custom_jvp
+def _hypot(x: Any, y: Any) -> Any:
+    a, b = ops.abs(x), ops.abs(y)
     big, small = ops.max(a, b), ops.min(a, b)
     safe = ops.select(ops.eq(big, 0), 1.0, big)
     ratio = ops.div(small, safe)
     out = ops.mul(big, ops.sqrt(ops.add(1.0, ops.mul(ratio, ratio))))
-    return _settled(ops.select(ops.eq(big, np.inf), np.inf, out), x1, x2)
+    return ops.select(ops.eq(big, np.inf), np.inf, out)
+
+
+@_hypot.defjvp
+def _hypot_jvp(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+    """The slopes x / h, y / h: those of the larger and the smaller would fail at ties.
+
+    The square roots are 0 where they are chosen, and have no derivative there.
+    """
+    out = _hypot(*primals)
+    origin = ops.eq(out, 0)
+    over = ops.select(origin, 1.0, out)
+    slopes = [ops.select(origin, ops.sqrt(ops.mul(x, x)), ops.div(x, over)) for x in primals]
+    products = [ops.mul(s, t) for s, t in zip(slopes, tangents, strict=True)]
+    return out, ops.add(*products)
 
 
 def add(x: ArrayLike, y: ArrayLike, /) -> Any:
@@ -291,21 +311,28 @@ def maximum(x: ArrayLike, y: ArrayLike, /) -> Any:
     >>> maximum(asarray([1, 5]), 3)
     Array([3, 5], dtype=int32)
     """
-    return ops.max(_plain(x), _plain(y))
+    return _extremum(x, y, ops.max, lexicographic.larger)
 
 
 def minimum(x: ArrayLike, y: ArrayLike, /) -> Any:
     """The smaller of two; NaN where either is."""
-    return ops.min(_plain(x), _plain(y))
+    return _extremum(x, y, ops.min, lexicographic.smaller)
 
 
-def fmax(x1: ArrayLike, x2: ArrayLike, /) -> Any:
+def _extremum(x: ArrayLike, y: ArrayLike, real: Any, complexes: Any) -> Any:
+    a, b = _plain(x), _plain(y)
+    if dt.is_complex(aval_of(a).dtype) or dt.is_complex(aval_of(b).dtype):
+        return complexes(*ops.broadcast_values(*ops.promote_values(a, b)))
+    return real(a, b)
+
+
+def fmax(x1: ArrayLike, x2: ArrayLike) -> Any:
     """The larger of two; a NaN yields to a number."""
     a, b = ops.broadcast_values(*ops.promote_values(_plain(x1), _plain(x2)))
     return ops.select(ops.or_(ops.gt(a, b), ops.ne(b, b)), a, b)
 
 
-def fmin(x1: ArrayLike, x2: ArrayLike, /) -> Any:
+def fmin(x1: ArrayLike, x2: ArrayLike) -> Any:
     """The smaller of two; a NaN yields to a number."""
     a, b = ops.broadcast_values(*ops.promote_values(_plain(x1), _plain(x2)))
     return ops.select(ops.or_(ops.lt(a, b), ops.ne(b, b)), a, b)
@@ -578,8 +605,10 @@ def angle(z: ArrayLike, deg: bool = False) -> Any:
 
 
 def iscomplexobj(x: Any) -> bool:
-    """Whether the dtype is complex."""
-    return dt.is_complex(aval_of(asarray(x)).dtype)
+    """Whether the dtype is complex: of an array, a number, or anything that has a dtype."""
+    if x is None:
+        return False
+    return dt.is_complex(np.dtype(x.dtype) if hasattr(x, "dtype") else aval_of(asarray(x)).dtype)
 
 
 def isrealobj(x: Any) -> bool:

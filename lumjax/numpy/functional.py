@@ -208,8 +208,15 @@ def interp(
     return ops.select(ops.gt(at, high), getitem(values, -1) if right is None else right, out)
 
 
-def polyval(p: ArrayLike, x: ArrayLike) -> Any:
-    """The polynomial with coefficients `p`, highest power first, at `x`."""
+def polyval(p: ArrayLike, x: ArrayLike, *, unroll: int = 16) -> Any:
+    """The polynomial with coefficients `p`, highest power first, at `x`: an array of x's shape, in
+    the dtype that both promote to. `unroll` changes nothing: the whole of Horner's rule is one
+    program. ShapeError unless `p` is a vector.
+
+    >>> polyval(asarray([2.0, 0.0, 1.0]), 3.0)
+    Array(19., dtype=float32)
+    """
+    del unroll
     coefficients, at = asarray(p), asarray(x)
     out = ops.full(
         aval_of(at).shape,

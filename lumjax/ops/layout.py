@@ -493,9 +493,9 @@ def instantiate(tangent: Value | None, primal: Value) -> Value:
     return zeros(aval.shape, aval.dtype)
 
 
-def squeeze(operand: Value, dimensions: Any) -> Value:
-    """`operand` without the axes `dimensions`, each of size 1."""
-    shape = shape_of(operand)
+def squeeze(array: Value, dimensions: Any) -> Value:
+    """`array` without the axes `dimensions`, each of size 1."""
+    shape = shape_of(array)
     axes = canonical_axes("squeeze", dimensions, len(shape))
     if any(not same(shape[a], 1) for a in axes):
         raise ShapeError(
@@ -504,15 +504,15 @@ def squeeze(operand: Value, dimensions: Any) -> Value:
             got=f"axes {text(axes)} of shape {text(shape)}",
             fix="squeeze only axes of size 1",
         )
-    return reshape(operand, [n for k, n in enumerate(shape) if k not in axes])
+    return reshape(array, [n for k, n in enumerate(shape) if k not in axes])
 
 
-def expand_dims(operand: Value, dimensions: Any) -> Value:
-    """`operand` with axes of size 1 inserted, at positions `dimensions` of the result."""
-    shape = shape_of(operand)
+def expand_dims(array: Value, dimensions: Any) -> Value:
+    """`array` with axes of size 1 inserted, at positions `dimensions` of the result."""
+    shape = shape_of(array)
     places = static_ints("expand_dims", "a dimension", dimensions)
     axes = canonical_axes("expand_dims", places, len(shape) + len(places))
     sizes = iter(shape)
     return reshape(
-        operand, [1 if k in axes else next(sizes) for k in range(len(shape) + len(axes))]
+        array, [1 if k in axes else next(sizes) for k in range(len(shape) + len(axes))]
     )

@@ -50,13 +50,15 @@ def _seed_words(seed: Any) -> Any:
     return jnp.stack([high, low])
 
 
-def key(seed: Any, *, impl: str | None = None) -> Key:
+def key(seed: Any, *, impl: str | None = None, dtype: Any = None) -> Key:
     """A typed key (dtype key<fry>, no axes) from an integer seed.
+
+    `impl` or `dtype` may name the one generator there is; ArgumentValueError for another.
 
     >>> key(0).shape
     ()
     """
-    _check_impl(impl)
+    _check_impl(impl, dtype)
     return ops.random_wrap(_seed_words(seed))
 
 
@@ -70,13 +72,13 @@ def PRNGKey(seed: Any, *, impl: str | None = None) -> Key:
     return _seed_words(seed)
 
 
-def _check_impl(impl: Any) -> None:
-    if impl not in (None, "threefry2x32"):
+def _check_impl(impl: Any, dtype: Any = None) -> None:
+    if any(given not in (None, "threefry2x32", dt.key) for given in (impl, dtype)):
         raise ArgumentValueError(
             operation="random key",
             required="impl 'threefry2x32'",
-            got=repr(impl),
-            fix="leave impl out",
+            got=repr(dtype if impl is None else impl),
+            fix="leave it out",
         )
 
 
@@ -86,9 +88,13 @@ def key_data(keys: Key) -> Any:
     return ops.random_unwrap(value) if dt.is_key(aval_of(value).dtype) else value
 
 
-def wrap_key_data(key_bits_array: Any, *, impl: str | None = None) -> Key:
-    """Typed keys from words uint32[..., 2]."""
-    _check_impl(impl)
+def wrap_key_data(key_bits_array: Any, *, impl: str | None = None, dtype: Any = None) -> Key:
+    """Typed keys of shape [...] from words uint32[..., 2]; the inverse of `key_data`.
+
+    >>> wrap_key_data(key_data(key(7))).shape
+    ()
+    """
+    _check_impl(impl, dtype)
     return ops.random_wrap(jnp.asarray(key_bits_array))
 
 
