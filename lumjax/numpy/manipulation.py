@@ -287,8 +287,9 @@ def dstack(tup: Any, dtype: Any = None) -> Any:
 
 
 def column_stack(tup: Any) -> Any:
-    """Vectors as the columns of a matrix."""
-    return concatenate([expand_dims(v, 1) if ndim(v) == 1 else asarray(v) for v in tup], 1)
+    """Vectors as the columns of a matrix; numbers are vectors of one element."""
+    arrays = [atleast_1d(v) for v in tup]
+    return concatenate([expand_dims(v, 1) if ndim(v) == 1 else v for v in arrays], 1)
 
 
 def append(arr: ArrayLike, values: ArrayLike, axis: int | None = None) -> Any:

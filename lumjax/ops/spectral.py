@@ -8,15 +8,16 @@ import numpy as np
 
 from lumjax import dtype as dt
 from lumjax.errors import UnsupportedError
-from lumjax.ops.arithmetic import recip
+from lumjax.ops.arithmetic import abs, recip
 from lumjax.ops.checks import Jvp, NDArray, apply
 from lumjax.ops.compare import eq
 from lumjax.ops.elementwise import add, cast, mul, select, sub
 from lumjax.ops.factor import lu_p
-from lumjax.ops.layout import broadcast_in_dim, full, shape_of, zeros
+from lumjax.ops.layout import broadcast_in_dim, expand_dims, full, shape_of, squeeze, zeros
 from lumjax.ops.matrix import (
     Outputs,
     adjoint,
+    conjugate,
     diagonal_mask,
     diagonal_part,
     each,
@@ -28,8 +29,9 @@ from lumjax.ops.matrix import (
     tril,
     triu,
 )
-from lumjax.ops.parts import real
+from lumjax.ops.parts import imag, real
 from lumjax.ops.record import real_part
+from lumjax.ops.reduce import argmax, reduce_sum
 from lumjax.ops.sort import take_along_axis
 from lumjax.ops.triangular import triangular_solve
 from lumjax.trace.aval import ShapedArray
@@ -167,17 +169,31 @@ def _eig_eval(
 def _eig_jvp(
     x: Value, t: Value, *, compute_left_eigenvectors: bool, compute_right_eigenvectors: bool
 ) -> Jvp:
-    """Of the eigenvalues only: diag(V^-1 x' V)."""
-    if compute_left_eigenvectors or compute_right_eigenvectors:
-        raise UnsupportedError(
-            operation="the derivative of eig",
-            required="eigenvalues only: eigenvectors are determined up to a phase",
-            got="a derivative of eigenvectors",
-            fix="use jnp.linalg.eigvals, or eigh for Hermitian matrices",
-        )
-    w, v = eig_p.bind(x, compute_left_eigenvectors=False, compute_right_eigenvectors=True)
-    wide = aval_of(v).dtype
-    return (w,), (diagonal_part(_solved(v, matmul(cast(t, wide), v))),)
+    """Of the values diag(V^-1 x' V); of the vectors V (F o V^-1 x' V), F = 1 / (w_j - w_i)."""
+    left, right = compute_left_eigenvectors, compute_right_eigenvectors
+    w, *vectors = eig_p.bind(x, compute_left_eigenvectors=left, compute_right_eigenvectors=True)
+    t = cast(t, aval_of(w).dtype)
+    inner = _solved(vectors[-1], matmul(t, vectors[-1]))
+    tangents = [diagonal_part(inner)]
+    if left:  # x^H has them as its vectors, and the conjugate eigenvalues
+        other = _solved(vectors[0], matmul(adjoint(t), vectors[0]))
+        tangents.append(_eigenvector_tangents(conjugate(w), vectors[0], other))
+    if right:
+        tangents.append(_eigenvector_tangents(w, vectors[-1], inner))
+    return (w, *vectors[: left + right]), tuple(tangents)
+
+
+def _eigenvector_tangents(w: Value, v: Value, inner: Value) -> Value:
+    """As LAPACK scales them: of norm 1, the largest component real."""
+    t = matmul(v, mul(_gaps(w), inner))
+    shape, dtype = shape_of(v), aval_of(v).dtype
+    rank, size = len(shape), shape[-1]
+    along = real(reduce_sum(mul(conjugate(v), t), (rank - 2,)))
+    largest = expand_dims(argmax(abs(v), rank - 2), (rank - 2,))
+    pivot, change = (take_along_axis(a, largest, rank - 2) for a in (v, t))
+    turn = mul(cast(imag(change), dtype), mul(recip(cast(real(pivot), dtype)), 1j))
+    off = add(spread(cast(along, dtype), size, -2), spread(squeeze(turn, (rank - 2,)), size, -2))
+    return sub(t, mul(v, off))
 
 
 def _solved(a: Value, b: Value) -> Value:
@@ -190,8 +206,8 @@ def _solved(a: Value, b: Value) -> Value:
     return triangular_solve(packed, b, left_side=True)
 
 
-def _eig_sample(aval: ShapedArray) -> Sample:
-    params = {"compute_left_eigenvectors": False, "compute_right_eigenvectors": False}
+def _eig_sample(aval: ShapedArray, left: bool = False, right: bool = False) -> Sample:
+    params = {"compute_left_eigenvectors": left, "compute_right_eigenvectors": right}
     return Sample((aval,), params)
 
 
@@ -204,6 +220,8 @@ eig_p = factorisation(
         _eig_sample(_f32(3, 3)),
         _eig_sample(_f32(2, 2, 2)),
         _eig_sample(ShapedArray((3, 3), dt.complex64)),
+        _eig_sample(_f32(2, 3, 3), left=True, right=True),
+        _eig_sample(ShapedArray((3, 3), dt.complex64), right=True),
         _eig_sample(_f32(0, 0)),
     ),
     square=True,

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import lumjax
+import lumjax.numpy as jnp
 from tests.numpy.oracle import OURS, check, lines
 
 FIRST = lines("""
@@ -113,6 +114,7 @@ SECOND = lines("""
     jnp.sum(nn.softplus(x) * nn.gelu(x))
     jnp.sum(jnp.where(x > 0, jnp.sin(x) * x, x ** 3))
     jnp.sum(jnp.hypot(x, 2.0))
+    jnp.sum(jnp.std(x[:, None] * x, axis=0, ddof=1))
     jnp.sum(jnp.power(jnp.abs(x), x))
     jnp.einsum('i,i,i->', x, x, x)
     jnp.sum(x.at[1].mul(x[0]) ** 2)
@@ -139,3 +141,16 @@ def test_compiled_is_eager(body):
 @pytest.mark.parametrize("body", SECOND)
 def test_second_order(body):
     check(f"jax.hessian(lambda x: {body})(f4)", 2e-4, signs=False)
+
+
+def test_ties_and_single_elements_at_second_order():
+    """Halves of a tie sum to the first derivative, and to a wrong second one."""
+    point = jnp.array([2.0, 2.0])
+    plain = lumjax.hessian(lambda v: jnp.sqrt(v[0] ** 2 + v[1] ** 2))(point)
+    for signs in ((1, 1), (1, -1), (-1, -1)):
+        by = lambda v: jnp.hypot(v[0] * signs[0], v[1] * signs[1])
+        np.testing.assert_allclose(lumjax.hessian(by)(point), plain, rtol=1e-6)
+    assert lumjax.grad(lambda v: jnp.hypot(v[0], v[1]))(jnp.zeros(2)).tolist() == [0, 0]
+    alone = lambda x: jnp.sum(jnp.std(x, axis=0) + jnp.std(x[0, 0]) + jnp.var(x, axis=0))
+    np.testing.assert_array_equal(lumjax.hessian(alone)(jnp.ones((1, 3))), np.zeros((1, 3, 1, 3)))
+    assert np.isnan(jnp.std(jnp.array([np.inf])))

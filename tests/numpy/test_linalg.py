@@ -178,6 +178,19 @@ def test_equal_eigenvalues():
     assert not np.isfinite(lumjax.grad(lambda x: jnp.linalg.eigh(x)[1][0, 1])(x)).all()
 
 
+@pytest.mark.parametrize("imaginary", [0, 1j])
+def test_eigenvectors_have_derivatives(imaginary):
+    """Those of what LAPACK returns: vectors of norm 1 whose largest component is real."""
+    rng = np.random.default_rng(0)
+    draw = lambda: rng.normal(size=(2, 5, 5)) + imaginary * rng.normal(size=(2, 5, 5))
+    with lumjax.enable_x64(True):
+        a, t, e = draw(), draw(), 1e-6
+        tangents = lumjax.jvp(lax.linalg.eig, (jnp.asarray(a),), (jnp.asarray(t),))[1]
+        ends = [lax.linalg.eig(a + s * t * e / 2) for s in (1, -1)]
+        for slope, high, low in zip(tangents, *ends, strict=True):
+            np.testing.assert_allclose(slope, (high - low) / e, atol=1e-6)
+
+
 def test_second_derivatives_and_vmap():
     a = OURS["spd"][0]
     theirs = jax.hessian(lambda x: jax.numpy.linalg.slogdet(x)[1])(np.asarray(a))
