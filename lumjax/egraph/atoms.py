@@ -7,7 +7,7 @@ cut one, and dims between cuts become axes of their own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 from lumjax.kernel.region import Region
@@ -66,6 +66,27 @@ def sections(region: Region) -> list[Section]:
             if v is not None:
                 views += _view(holder, v, m)
     return plain + views
+
+
+def divided(region: Region) -> list[tuple[Place, int]]:
+    """The dims that coordinates divide within sums (groups of a convolution), and by what."""
+    found: dict[tuple[Place, int], None] = {}
+    for k, (eqn, form) in enumerate(zip(region.eqns, region.forms, strict=True)):
+        operands = [a if isinstance(a, Var) else None for a in eqn.inputs]
+        for holder, _, m in _maps(k, operands, form, eqn.outputs[0]):
+            for part in (p for c in m.coords for p in _parts(c)):
+                split = _split(part)
+                if split is not None and split[1] > 1:
+                    found[(holder, split[0]), split[1]] = None
+    return list(found)
+
+
+def _parts(coord: Dim) -> Iterator[Expr]:
+    """The coordinate and every expression in it."""
+    if isinstance(coord, Expr):
+        yield coord
+        for a in coord.args:
+            yield from _parts(a)
 
 
 def _maps(
@@ -155,7 +176,12 @@ def _domain_symbol(coord: Expr, k: int) -> Dim:
 class Cuts:
     """The strides at which each dim is cut; every one divides the next, and the last the extent."""
 
-    def __init__(self, extents: dict[Place, Dim], related: Sequence[Section]) -> None:
+    def __init__(
+        self,
+        extents: dict[Place, Dim],
+        related: Sequence[Section],
+        divided: Sequence[tuple[Place, int]] = (),
+    ) -> None:
         self.extents = extents
         self.cuts: dict[Place, set[int]] = {}
         self._atoms: dict[Place, list[tuple[int, Dim]]] = {}
@@ -164,6 +190,7 @@ class Cuts:
             by_place.setdefault(s.large, []).append(s)
             by_place.setdefault(s.small, []).append(s)
         waiting = [p for s in related for p in self._first(s)]
+        waiting += [p for place, cut in divided for p in self._add(place, cut)]
         while waiting:
             place = waiting.pop()
             for s in by_place.get(place, ()):

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from lumjax.egraph.atoms import Cuts, Holder, Place, aligned, sections
+from lumjax.egraph.atoms import Cuts, Holder, Place, aligned, divided, sections
 from lumjax.kernel.region import Region
 from lumjax.kernel.term import Axis
 from lumjax.trace.dim import Dim, Expr, floor_divide, remainder, same, symbol
@@ -42,7 +42,7 @@ class AxisNames:
             if isinstance(form, Contract):
                 extents.update({(k, d): n for d, n in enumerate(form.lhs.domain)})
         related = sections(region)
-        self._cuts = Cuts(extents, related)
+        self._cuts = Cuts(extents, related, divided(region))
         for holder, d in extents:
             for stride, extent in self._cuts.of((holder, d)):
                 node = holder, d, stride

@@ -43,6 +43,7 @@ from lumjax.kernel.schedule import DEFAULT, PANELS, Schedule
 from lumjax.kernel.share import extent
 from lumjax.kernel.split import Part, combine_parts
 from lumjax.kernel.term import Axis, Buffer, Load, Reduction, Root, Term, free_names
+from lumjax.kernel.window import copied, relaid
 from lumjax.record import record
 from lumjax.target import Target
 from lumjax.trace import dim as dims
@@ -55,6 +56,8 @@ DEEP = 4096  # a sum this long is split although there are jobs enough: its pane
 SHALLOW = 256  # no part is shorter than this: storing it would cost too much
 TINY = 1 << 14  # multiply-adds: less may be summed any way
 WIDE = 256  # rows of the right side shorter than this are read in place
+NARROW = 8  # fewer columns than this do not fill a vector
+REUSED = 64  # columns for which a left side is copied in the order of the sum
 TILED = (dt.float16, dt.bfloat16, dt.float32, dt.float64)
 
 
@@ -72,6 +75,7 @@ class Tiling:
     k: tuple[Axis, ...]
     rows: int
     cols: int
+    laid: bool = False  # the right side was copied such that it can be read in place
 
 
 def tile_shape(
@@ -113,6 +117,8 @@ def contraction(
     if order[-1] in left or (order[-1] not in right and _strided(sides, left[-1], right[-1])):
         sides, left, right = (sides[1], sides[0]), right, left
     m, n = max(left, key=lambda a: (extent(emitter, [a]) >= 4, left.index(a))), right[-1]
+    if extent(emitter, [n]) < NARROW and extent(emitter, term.axes) >= SHALLOW:
+        n = max(right, key=lambda a: (min(NARROW, extent(emitter, [a])), right.index(a)))
     rows, cols = tile_shape(term.dtype, emitter.target, extent(emitter, [n]), emitter.schedule)
     outer = tuple(a for a in order if a is not m and a is not n)
     rows = balanced(rows, extent(emitter, [m]))
@@ -177,7 +183,8 @@ class Blocks:
 def emit_contract(emitter: Emitter, tiling: Tiling) -> None:
     """Append the phases: the right side's panels, the tiles, the sum of parts where split."""
     work = extent(emitter, (*tiling.outer, tiling.m, tiling.n, *tiling.k))
-    rhs = stage_right(emitter, tiling)
+    tiling = without_windows(emitter, tiling)
+    rhs = None if tiling.laid else stage_right(emitter, tiling)
     blocks = cut(emitter, tiling, work)
     units = math.prod(emitter.size(a.extent) or 1 for a in blocks.units)
     jobs = -(-units // (emitter.size(blocks.chunk) or 1))
@@ -267,6 +274,29 @@ def stage_right(emitter: Emitter, tiling: Tiling) -> Panels | None:
         del emitter.ranges[tiling.n.name]
     emitter.phase(job, dims.ceiling_divide(points, chunk), top)
     return staged
+
+
+def without_windows(emitter: Emitter, tiling: Tiling) -> Tiling:
+    """The tiling with a right side that is read through windows copied, and the left side copied
+    in the order in which the copy is walked.
+    """
+    dtype = held(tiling.term)
+    outer = [a for a in tiling.outer if a.name in free_names(tiling.rhs)]
+    right = copied(emitter, tiling.rhs, dtype, outer, tiling.k, tiling.n)
+    if right is None:
+        return tiling
+    inmost = max(tiling.k, key=lambda a: (_affine(right, a), extent(emitter, [a])))
+    k = (*(a for a in tiling.k if a is not inmost), inmost)
+    outer = [a for a in tiling.outer if a.name in free_names(tiling.lhs)]
+    left = tiling.lhs
+    uses = extent(emitter, [tiling.n, *(a for a in tiling.outer if a not in outer)])
+    if uses >= REUSED and plain(left, k) and not plain(left, k, inmost):
+        left = relaid(emitter, left, dtype, (*outer, tiling.m, *k))
+    return replace(tiling, lhs=left, rhs=right, k=k, laid=True)
+
+
+def _affine(load: Load, axis: Axis) -> bool:
+    return dims.coefficient(load.coords[0], axis.name) is not None
 
 
 def panel_offset(staged: Panels, panel: Dim, tiling: Tiling, panels: Dim) -> Dim:
