@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 from lumjax import tree
 from lumjax.config import config
 from lumjax.control.call import call_p
+from lumjax.debugging import watch as watch  # watches operations while a debug mode is on
 from lumjax.dtype import canonicalize
 from lumjax.errors import (
     ArgumentTypeError,

@@ -23,6 +23,9 @@ from lumjax.cpu.math import supported
 from lumjax.cpu.objects import host_target
 from lumjax.cpu.render import render
 from lumjax.cpu.runtime import Program, Step
+from lumjax.debugging.overflow import with_checks
+from lumjax.debugging.replay import complaint, repeatable
+from lumjax.debugging.values import wanted
 from lumjax.egraph import replay
 from lumjax.egraph.plan import Found
 from lumjax.egraph.replay import PROGRAMS as PROGRAMS
@@ -141,6 +144,8 @@ class Executable:
             )
         started = time.perf_counter()
         self.traced = jaxpr
+        if config.debug_overflow:
+            jaxpr = with_checks(jaxpr)
         self.settings = settings or {}
         self.target = host_target()
         self.jaxpr, self._consts = expand(simplify(jaxpr))
@@ -336,6 +341,38 @@ class Interpreted(Executable):
             return eval_jaxpr(self.jaxpr, args)
 
 
+class _Depth(threading.local):
+    """How many programs of this thread run inside another one."""
+
+    value = 0
+
+
+_depth = _Depth()
+
+
+class Watched(Executable):
+    """A program whose results are looked at, for debug_nans and debug_infs. Where they hold what is
+    looked for, its operations are evaluated again to tell where it came up.
+    """
+
+    def run(self, args: Sequence[Value]) -> list[Array]:
+        """Run on one value for each input of the traced jaxpr."""
+        if not repeatable(self.traced):
+            with using(EvalTrace()):
+                return eval_jaxpr(self.traced, args)
+        _depth.value += 1
+        try:
+            outs = super().run(args)
+        finally:
+            _depth.value -= 1
+        looking = wanted()
+        if looking is not None:
+            error = complaint(self.traced, args, outs, looking, _depth.value)
+            if error is not None:
+                raise error
+        return outs
+
+
 _executables: weakref.WeakKeyDictionary[Jaxpr, dict[Any, Executable]] = weakref.WeakKeyDictionary()
 
 
@@ -357,7 +394,8 @@ def _made(jaxpr: Jaxpr, settings: Mapping[str, Any]) -> Executable:
     with _lock:
         table = _executables.setdefault(jaxpr, {})
         if key not in table:
-            table[key] = (Interpreted if config.interpret else Executable)(jaxpr, settings)
+            kind = Watched if wanted() else Executable
+            table[key] = (Interpreted if config.interpret else kind)(jaxpr, settings)
         return table[key]
 
 

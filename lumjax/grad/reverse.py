@@ -24,8 +24,10 @@ Tools for both: `backward(jaxpr, inputs, cts)` below; `grad/nested.py` has `jvp_
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -33,7 +35,13 @@ import numpy as np
 from lumjax import dtype as dt
 from lumjax import tree
 from lumjax.config import config
-from lumjax.errors import ArgumentTypeError, ArgumentValueError, GradientError, MissingRuleError
+from lumjax.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    GradientError,
+    MissingRuleError,
+    Source,
+)
 from lumjax.grad.forward import (
     FlatFunction,
     JVPTrace,
@@ -222,11 +230,17 @@ def backward(
             if ct is not None:
                 store.add(atom, ct.value, ct.mask)
         for eqn in reversed(equations):
-            attribute(eqn.source)
+            attribute(_backward(eqn.source))
             store.propagate(eqn, env, masking)
     finally:
         attribute(before)
     return [store.pop(v) for v in jaxpr.inputs]
+
+
+@functools.lru_cache(maxsize=4096)
+def _backward(source: Source | None) -> Source | None:
+    """The line of an operation whose derivative is run."""
+    return None if source is None else replace(source, backward=True)
 
 
 def _read(atom: Atom, env: dict[Var, Value]) -> Any:
