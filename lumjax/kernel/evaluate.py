@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, reduce
 from itertools import product
 from typing import Any, TypeAlias, assert_never
 
@@ -46,6 +46,7 @@ Array: TypeAlias = np.ndarray[Any, Any]
 Buffers: TypeAlias = Mapping[str, Array]
 Sizes: TypeAlias = Mapping[str, int]
 
+ROUNDED = -1  # a `noise`
 ROUNDING = 4  # units in the last place by which noise changes every intermediate result
 ELEMENTS_AT_ONCE = 1 << 22  # a larger intermediate is computed piece by piece
 
@@ -59,7 +60,8 @@ def evaluate(
 ) -> Array:
     """The root's array: its buffer's dtype, or float64/complex128 for inexact dtypes if `wide`.
 
-    `noise` seeds random rounding errors in every intermediate result, as its own dtype would make.
+    `noise` seeds random rounding errors in every intermediate result, as its own dtype would make;
+    below zero, results are rounded to their dtypes instead: all at ROUNDED, else about every other.
     """
     return _evaluate_together((root,), buffers, sizes or {}, wide, noise)[root.buffer.name]
 
@@ -151,14 +153,27 @@ def evaluate_term(
     )
 
 
-def magnitude(root: Root, buffers: Buffers, sizes: Sizes | None = None) -> float:
-    """The largest absolute value of any inexact intermediate of the root, in float64."""
-    axes = {a.name: np.arange(extent(a, sizes or {})) for a in root.axes}
+def strain(
+    root: Root, buffers: Buffers, sizes: Sizes | None = None, coords: Array | None = None
+) -> Array:
+    """How near each element's intermediates come to overflow: 1 is the largest finite value.
+
+    Each counts in its own dtype, terms of sums by their absolute values, so that the order in which
+    they are added does not matter; constants do not count. inf where finite values make one. At
+    `coords`, if given.
+    """
     term = _separate(root)
-    run = _Run([term], buffers, sizes or {}, True, axes, {a: k for k, a in enumerate(axes)})
+    if coords is None:
+        axes = {a.name: np.arange(extent(a, sizes or {})) for a in root.axes}
+        labels = {a: k for k, a in enumerate(axes)}
+    else:
+        axes = {a.name: np.asarray(coords[:, k]) for k, a in enumerate(root.axes)}
+        labels = dict.fromkeys(axes, 0)
+    run = _Run([term], buffers, sizes or {}, True, axes, labels)
     run.value(term)
-    found = [np.abs(v).max() for v in run.memo.values() if v.size and dt.is_inexact(v.dtype)]
-    return float(max(found, default=0.0))
+    shape = [len(r) for r in axes.values()] if coords is None else [len(coords)]
+    found = run.strains()[term]
+    return np.broadcast_to(found.reshape(found.shape[: len(shape)]), shape)
 
 
 @lru_cache(maxsize=256)
@@ -295,6 +310,11 @@ def _colours(terms: Sequence[Term], labels: dict[str, int], axes: Sequence[Axis]
     return out
 
 
+def _relative(value: Array, dtype: dt.DType) -> Array:
+    """Finite magnitudes in units of the dtype's largest value."""
+    return np.where(np.isfinite(value), np.abs(value), 0.0) / float(dt.finfo(dtype).max)
+
+
 class _Run:
     """One evaluation: the values of all index symbols, and a memo over terms."""
 
@@ -308,7 +328,8 @@ class _Run:
         labels: dict[str, int],
         noise: int | None = None,
     ) -> None:
-        self.noise = None if noise is None else np.random.default_rng(noise)
+        self.noise = None if noise is None else np.random.default_rng(abs(noise))
+        self.grid = noise or 0  # below zero: values are rounded to their dtypes
         bound, self.labels = _layout(tuple(terms), tuple(labels.items()))
         self.buffers = buffers
         self.sizes = sizes
@@ -342,11 +363,47 @@ class _Run:
         return self.memo[term]
 
     def _blurred(self, value: Array, term: Term) -> Array:
-        """The value with some units in the last place of the term's dtype changed at random."""
+        """The value as rounding to the term's dtype may leave it."""
         assert self.noise is not None, "only called with noise"
+        if self.grid < 0:
+            rounded = self.grid == ROUNDED or self.noise.random() < 0.5
+            return convert(convert(value, term.dtype), value.dtype) if rounded else value
         unit = ROUNDING * float(dt.finfo(term.dtype).eps)
         with np.errstate(all="ignore"):
             return value * (1 + unit * self.noise.uniform(-1, 1, value.shape))
+
+    def strains(self) -> dict[Term, Array]:
+        """Of everything computed: how near it, or what it is computed from, is to overflow."""
+        found: dict[Term, Array] = {}
+        for term in self.memo:  # children first
+            below = [found[t] for t in self._needs(term)]
+            if isinstance(term, Reduction):
+                where = tuple(self.labels[a.name] for a in term.axes)
+                below = [np.max(b, axis=where, keepdims=True, initial=0.0) for b in below]
+            elif isinstance(term, Apply) and term.op.name == "select":
+                chosen, *values = below
+                below = [chosen, np.where(self.memo[term.args[0]], *values)]
+            with np.errstate(all="ignore"):
+                found[term] = reduce(np.maximum, below, self._strain(term))
+        return found
+
+    def _strain(self, term: Term) -> Array:
+        """Of a value by itself."""
+        value = self.memo[term]
+        if isinstance(term, Lit) or not dt.is_inexact(term.dtype):
+            return np.zeros([1] * self.rank)
+        found = _relative(value, term.dtype)
+        if isinstance(term, Reduction) and term.op is ReduceOp.SUM:
+            total = self._reduce(term, absolute=True)
+            found = np.maximum(found, _relative(total, dt.accumulation_dtype(term.dtype)))
+        infinite = np.isinf(value)
+        if isinstance(term, Load | Index | Running) or not infinite.any():
+            return found
+        finite = [np.isfinite(self.memo[t]) for t in self._needs(term)]
+        if isinstance(term, Reduction):
+            where = tuple(self.labels[a.name] for a in term.axes)
+            finite = [np.all(f, axis=where, keepdims=True) for f in finite]
+        return np.where(reduce(np.logical_and, finite, infinite), np.inf, found)
 
     def _needs(self, term: Term) -> tuple[Term, ...]:
         pair = self._contraction(term) if isinstance(term, Reduction) else None
@@ -416,12 +473,15 @@ class _Run:
         with np.errstate(all="ignore"):
             return convert(np.asarray(op.numpy(*values)), inner)
 
-    def _reduce(self, term: Reduction) -> Array:
+    def _reduce(self, term: Reduction, absolute: bool = False) -> Array:
         inner = _inside(term.dtype, self.wide)
         pair = self._contraction(term)
+        values = [convert(self.memo[t], inner) for t in pair or (term.body,)]
+        if absolute:
+            values = [np.abs(v) for v in values]
         if pair is not None:
-            return self._contract(term, pair, inner)
-        body = convert(self.memo[term.body], inner)
+            return self._contract(term, values, inner)
+        (body,) = values
         shape = list(body.shape)
         for axis in term.axes:
             shape[self.labels[axis.name]] = self.lengths[axis.name]
@@ -435,9 +495,9 @@ class _Run:
                 initial=identity(term.op, inner),
             )
 
-    def _contract(self, term: Reduction, pair: tuple[Term, Term], inner: dt.DType) -> Array:
+    def _contract(self, term: Reduction, values: Sequence[Array], inner: dt.DType) -> Array:
         """Sum of x*y over axes without the product in memory."""
-        x, y = (convert(self.memo[t], inner) for t in pair)
+        x, y = values
         reduced = [self.labels[a.name] for a in term.axes]
         shape = [max(a, b) if min(a, b) else 0 for a, b in zip(x.shape, y.shape, strict=True)]
         keep = [k for k in range(self.rank) if shape[k] != 1 and k not in reduced]

@@ -9,11 +9,11 @@ from lumjax.config import config
 from lumjax.egraph.encode import encode
 from lumjax.egraph.relevance import may_rewrite
 from lumjax.egraph.rules import Kind, Rule, RuleError, checked, compile_rule, parse
-from lumjax.egraph.rules.facts import embeds
+from lumjax.egraph.rules.facts import embeds, literal_facts
 from lumjax.egraph.rules.registry import RULES, SAFE, load, load_rules
 from lumjax.egraph.rules.witness import I, J, K, Witness, lit, op, total
 from lumjax.egraph.rules.witness import load as leaf
-from lumjax.egraph.scalar import OPS, Operations
+from lumjax.egraph.scalar import OPS, Operations, literal
 from lumjax.egraph.terms import Graph, warm_graph
 from lumjax.kernel.region import Region, cut
 from lumjax.kernel.term import subterms
@@ -245,3 +245,10 @@ def test_a_wrong_rule_is_caught_by_its_witness():
     assert not rough.agree(*rough.values(rough.inputs(0)))
     other = Witness(x, op("cast", x, dtype=dt.float32), 1e-3)
     assert not other.agree(*other.values(other.inputs(0)))
+
+
+@pytest.mark.parametrize("dtype", dt.FLOATING)
+def test_facts_of_special_literals(dtype):
+    special = {"nan": set(), "inf": {"nonnegative"}, "-inf": {"nonpositive"}}
+    for text, facts in special.items():
+        assert set(literal_facts(literal(float(text), dtype))) == facts

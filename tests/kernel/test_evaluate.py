@@ -14,7 +14,7 @@ from lumjax.kernel.evaluate import (
     evaluate_group,
     evaluate_term,
     identity,
-    magnitude,
+    strain,
 )
 from lumjax.kernel.term import Load, Root
 from lumjax.trace import dim as dims
@@ -167,7 +167,7 @@ def test_wide_casts_keep_their_precision_but_truncate():
     np.testing.assert_array_equal(evaluate(r, {"x": x}, wide=True), [1, 2])
 
 
-def test_terms_groups_and_magnitudes():
+def test_terms_and_groups():
     i, j = axis("i", 3), axis("j", 2)
     x = normal(3)
     got = evaluate_term(load("x", i), (i, j), {"x": x})
@@ -176,10 +176,33 @@ def test_terms_groups_and_magnitudes():
     out = evaluate_group(g, {"x": x})
     assert out["o"].shape == (3,)
     assert out["p"] == 2
-    big = root(
-        "o", (i,), op("sub", op("mul", load("x", i), lit(1e30)), op("mul", load("x", i), lit(1e30)))
-    )
-    assert magnitude(big, {"x": x}) > 1e29
+
+
+def test_how_near_intermediates_come_to_overflow():
+    i, j = axis("i", 3), axis("j", 4)
+    x = np.array([[1e30, -1e30, 1, 1], [0, 0, 1, 1], [1, 1, 1, 1]], np.float32)
+    largest = float(np.finfo(np.float32).max)
+    total = reduce(SUM, (j,), load("x", i, j))
+    near = strain(root("o", (i,), total), {"x": x})
+    np.testing.assert_allclose(near, np.array([2e30, 2, 4]) / largest)  # though the sum is 2
+    product = reduce(SUM, (j,), op("mul", load("x", i, j), load("y", j)))
+    arrays = {"x": x, "y": np.array([2, 2, 0, 0], np.float32)}
+    near = strain(root("o", (i,), product), arrays, coords=np.array([[0], [2]]))
+    np.testing.assert_allclose(near, np.array([4e30, 4]) / largest)
+    half = cast(op("mul", load("h", i), lit(1000.0)), dt.float16)
+    h = {"h": np.array([1, -2, 65.504], np.float32)}
+    np.testing.assert_allclose(strain(root("o", (i,), half), h)[2], 1.0, rtol=1e-3)
+
+
+def test_infinities_overflow_if_they_are_made_of_finite_values():
+    i = axis("i", 3)
+    x = {"x": np.array([1, -np.inf, 0], np.float32)}
+    grown = op("exp", op("mul", load("x", i), lit(1e4)))
+    assert list(strain(root("o", (i,), grown), x) == np.inf) == [True, False, False]
+    small = op("lt", load("x", i), lit(0.5))
+    for value in (grown, lit(-np.inf)):  # what is not chosen does not count
+        masked = root("o", (i,), op("select", small, load("x", i), value))
+        assert list(strain(masked, x) == np.inf) == [value is grown, False, False]
 
 
 def test_sizes_are_symbols_too():

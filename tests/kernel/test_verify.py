@@ -6,20 +6,22 @@ import contextlib
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 
+from lumjax import dtype as dt
 from lumjax.errors import VerificationError
 from lumjax.kernel import ir, verify
 from lumjax.kernel.bounds import prove_bounds
 from lumjax.kernel.emit import MULTIPLY
 from lumjax.kernel.emulate import emulate
-from lumjax.kernel.evaluate import evaluate
+from lumjax.kernel.evaluate import evaluate, strain
 from lumjax.kernel.guard import Canaries, guarded
 from lumjax.kernel.lower import lower
 from lumjax.kernel.prepare import parametrise
-from lumjax.kernel.term import Load
+from lumjax.kernel.term import Index, Load
 from lumjax.kernel.verify import check_kernel
 from lumjax.trace import dim as dims
 from lumjax.trace.form import ReduceOp
@@ -259,3 +261,45 @@ def test_results_that_are_large_for_all_inputs_are_checked_as_they_are():
     sizes = verify.traced_sizes(kernel, {})
     assert check.at(sizes, verify.Values.MODERATE, "", 0).ok
     assert (check.factor, check.scales) == (1.0, False)
+
+
+@pytest.mark.parametrize("dtype", [dt.bfloat16, dt.float16, dt.float32])
+def test_a_sum_that_is_zero_once_rounded_may_be_zero(dtype):
+    """The traced program rounds it; a kernel need not."""
+    half = float(dt.finfo(dtype).eps) / 4
+    i = axis("i", 2)
+    total = op("add", load("x", i, dtype=dtype), load("y", i, dtype=dtype))
+    difference = op("sub", total, load("x", i, dtype=dtype))
+    root_ = root("o", (i,), op("mul", difference, lit(np.inf, dtype)))
+    arrays = {"x": np.array([1, 1], dtype), "y": np.array([half, 1], dtype)}
+    wide = evaluate(root_, arrays, wide=True)
+    assert np.all(wide == np.inf)
+
+    def again(wide, seed):
+        return evaluate(root_, arrays, None, wide, seed)
+
+    assert verify.compare(root_, np.array([np.nan, np.inf], dtype), wide, again, "").ok
+    assert not verify.compare(root_, np.array([np.inf, np.nan], dtype), wide, again, "").ok
+
+
+def test_what_may_overflow_is_not_judged_but_all_else_is():
+    """Sums of 16-bit numbers: some elements are beyond the largest, whatever the inputs are."""
+    i = axis("i", 8)
+    grown = op("mul", load("x", i, dtype=dt.float16), Index(sym(i) * 20000, dt.float16))
+    small = op("div", grown, lit(1e4, dt.float16))
+    root_ = root("o", (i,), small)
+    arrays = {"x": np.ones(8, np.float16)}
+    wide = evaluate(root_, arrays, wide=True)
+    again = partial(evaluate, root_, arrays, None)
+
+    def outside():
+        return strain(root_, arrays) >= verify.STRAIN
+
+    got = wide.astype(np.float16)
+    got[4:] = 1
+    verdict = verify.compare(root_, got, wide, again, "", outside)
+    assert verdict.ok
+    assert verdict.unjudged == 7 / 8
+    assert not verify.compare(root_, got, wide, again, "").ok
+    got[0] = 1
+    assert not verify.compare(root_, got, wide, again, "", outside).ok

@@ -169,7 +169,8 @@ def literal_facts(lit: Lit) -> Iterator[str]:
     elif value == 0:
         yield "negative_zero" if dt.is_floating(lit.dtype) and np.signbit(value) else "zero"
     if not dt.is_complex(lit.dtype):
-        if value >= 0:
+        real = float(value)  # 16-bit floats warn of comparisons with nan
+        if real >= 0:
             yield "nonnegative"
-        if value <= 0:
+        if real <= 0:
             yield "nonpositive"
