@@ -73,6 +73,7 @@ jacobian = jacrev
 
 if _typing.TYPE_CHECKING:  # these are loaded when they are first mentioned
     from lumjax import (
+        compat as compat,
         core as core,
         custom_derivatives as custom_derivatives,
         debug as debug,
@@ -122,8 +123,8 @@ if _typing.TYPE_CHECKING:  # these are loaded when they are first mentioned
     )
 
 _LATER = (
-    "core", "custom_derivatives", "debug", "distributed", "dlpack", "dtypes", "experimental",
-    "extend", "flatten_util", "image", "monitoring", "nn", "optim", "random", "scipy",
+    "compat", "core", "custom_derivatives", "debug", "distributed", "dlpack", "dtypes",
+    "experimental", "extend", "flatten_util", "image", "monitoring", "nn", "optim", "random", "scipy",
     "sharding", "testing", "tree_util",
 )
 _NAMES = {  # in which module a name is

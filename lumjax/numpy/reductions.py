@@ -11,6 +11,7 @@ import numpy as np
 from lumjax import dtype as dt
 from lumjax import ops
 from lumjax.errors import ArgumentValueError
+from lumjax.numpy import lexicographic
 from lumjax.numpy.creation import asarray, broadcast_to
 from lumjax.numpy.elementwise import strong
 from lumjax.numpy.indexing import where as _where
@@ -151,7 +152,13 @@ def _extreme(
     out = _reduce(
         operation, reduce, value, axis, keepdims, where, initial if where is not None else 0
     )
-    return out if initial is None else combine(out, ops.cast(initial, aval_of(out).dtype))
+    if initial is None:
+        return out
+    return combine(*ops.broadcast_values(out, ops.cast(initial, aval_of(out).dtype)))
+
+
+def _is_complex(a: Any) -> bool:
+    return dt.is_complex(aval_of(asarray(a)).dtype)
 
 
 def max(
@@ -168,7 +175,11 @@ def max(
     Array(3., dtype=float32)
     """
     del out
-    return _extreme("jnp.max", ops.reduce_max, ops.max, a, axis, keepdims, initial, where)
+    if _is_complex(a):
+        reduce, combine = lexicographic.largest, lexicographic.larger
+    else:
+        reduce, combine = ops.reduce_max, ops.max
+    return _extreme("jnp.max", reduce, combine, a, axis, keepdims, initial, where)
 
 
 def min(
@@ -181,7 +192,11 @@ def min(
 ) -> Any:
     """The smallest element along axes; NaN where there is one."""
     del out
-    return _extreme("jnp.min", ops.reduce_min, ops.min, a, axis, keepdims, initial, where)
+    if _is_complex(a):
+        reduce, combine = lexicographic.smallest, lexicographic.smaller
+    else:
+        reduce, combine = ops.reduce_min, ops.min
+    return _extreme("jnp.min", reduce, combine, a, axis, keepdims, initial, where)
 
 
 amax, amin = max, min
@@ -429,8 +444,15 @@ def diff(a: ArrayLike, n: int = 1, axis: int = -1, prepend: Any = None, append: 
     """
     value = asarray(a)
     axis = ops.canonical_axis("jnp.diff", axis, aval_of(value).ndim)
+    if n < 0:
+        raise ArgumentValueError(
+            operation="jnp.diff",
+            required="an order n >= 0",
+            got=str(n),
+            fix="use cumsum to undo differences",
+        )
     value = _extended(value, axis, prepend, append)
-    for _ in range(n):
+    for _ in range(min(n, aval_of(value).shape[axis])):
         shape = list(aval_of(value).shape)
         low, high = [0] * len(shape), list(shape)
         low[axis] = 1
