@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+import lumjax
+import lumjax.numpy as jnp
+from lumjax.errors import ShapeError, UnsupportedError
 from tests.numpy.oracle import check, lines
 
 
@@ -67,6 +71,21 @@ from tests.numpy.oracle import check, lines
     jax.scipy.stats.norm.logsf(f34)
     jax.scipy.stats.norm.ppf(p34, 1.0, 2.0)
     jax.scipy.stats.norm.isf(p34)
+    jax.scipy.stats.beta.logpdf(f34, j34, 2.0, 0.0, 2.0)
+    jax.scipy.stats.beta.logsf(p34, 0.5, j34)
+    jax.scipy.stats.gamma.logpdf(f34, j34, -1.0, 2.0)
+    jax.scipy.stats.gamma.logcdf(f34, 2.5, -1.0)
+    jax.scipy.stats.chi2.logsf(p34, 3)
+    jax.scipy.stats.poisson.logpmf(i34, p34)
+    jax.scipy.stats.poisson.cdf(i34, p34, 1)
+    jax.scipy.stats.t.logpdf(f34, j34, 1.0, 2.0)
+    jax.scipy.stats.dirichlet.logpdf(jnp.array([[0.25, 0.5], [0.5, 0.1]]), jnp.array([1.0, 2, 3]))
+    jax.scipy.stats.dirichlet.pdf(jnp.array([0.25, 0.25, 0.6]), jnp.array([1.0, 2, 3]))
+    jax.scipy.stats.multivariate_normal.logpdf(f43, jnp.arange(3.0), f33 @ f33.T)
+    jax.scipy.stats.multivariate_normal.pdf(f34, 1.0, 2.0)
+    jax.scipy.stats.multivariate_normal.logpdf(f34, f4, 2.0)
+    jax.grad(lambda x: jnp.sum(jax.scipy.stats.gamma.logpdf(x, 2.0, 0.5)))(f34)
+    jax.grad(lambda x: jnp.sum(jax.scipy.stats.beta.pdf(x, 2.0, 3.0)))(f34)
     jax.scipy.linalg.cholesky(f33 @ f33.T)
     jax.scipy.linalg.cho_factor(f33 @ f33.T, lower=True)
     jax.scipy.linalg.cho_solve(jax.scipy.linalg.cho_factor(f33 @ f33.T), f34)
@@ -99,3 +118,31 @@ from tests.numpy.oracle import check, lines
 def test_expressions(expression):
     # JAX is 2e-5 off for log_ndtr far to the left.
     check(expression, 2e-4 if "linalg" in expression else 3e-5, signs=False)
+
+
+def test_distributions_beyond_jax():
+    import scipy.stats
+
+    from lumjax.scipy import stats
+
+    rng = np.random.default_rng(0)
+    x, p, q = 3 * rng.normal(size=8), *rng.uniform(0.5, 3, size=(2, 8))
+    with lumjax.enable_x64(True):
+        for name in ("cdf", "sf", "logcdf", "logsf"):
+            ours = getattr(stats.t, name)(x, p, 0.3, q)
+            np.testing.assert_allclose(ours, getattr(scipy.stats.t, name)(x, p, 0.3, q), rtol=1e-9)
+        far = stats.t.sf(1e6, 2.0)
+        np.testing.assert_allclose(far, scipy.stats.t.sf(1e6, 2.0), rtol=1e-9)
+        a = rng.normal(size=(3, 3))
+        cov = a @ a.T
+        ours = stats.multivariate_normal.entropy(jnp.zeros(3), cov)
+        np.testing.assert_allclose(ours, scipy.stats.multivariate_normal.entropy(None, cov))
+        flat = stats.multivariate_normal.entropy(jnp.zeros(2), 1.0)
+        assert flat == stats.multivariate_normal.entropy(cov=jnp.eye(2))
+    for wrong in (jnp.ones((2, 2)), jnp.ones(3)):
+        with pytest.raises(ShapeError):
+            stats.multivariate_normal.logpdf(jnp.ones(3), jnp.ones(3), wrong)
+    with pytest.raises(ShapeError):
+        stats.dirichlet.logpdf(jnp.ones(4) / 4, jnp.ones(3))
+    with pytest.raises(UnsupportedError):
+        stats.multivariate_normal.logpdf(jnp.ones(3), jnp.ones(3), jnp.eye(3), allow_singular=True)
