@@ -9,11 +9,16 @@ and constants are folded between them with NumPy in their own dtype. Results are
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from importlib.machinery import PathFinder
+from importlib.util import find_spec, module_from_spec
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -118,14 +123,29 @@ class FactError(RuntimeError):
 _Row: TypeAlias = "tuple[str, list[Any], Any]"
 
 
+@cache
+def _bindings() -> Any:
+    """The extension module of egglog alone: importing its Python package takes most of a second,
+    and nothing of that is used here.
+    """
+    name = "egglog.bindings"
+    package = None if "egglog" in sys.modules else find_spec("egglog")
+    places = None if package is None else package.submodule_search_locations
+    found = None if places is None else PathFinder.find_spec(name, list(places))
+    if found is None or found.loader is None or name in sys.modules:
+        return import_module(name)
+    module = module_from_spec(found)
+    found.loader.exec_module(module)
+    sys.modules.pop(name, None)  # who imports the package loads the same module, in its place
+    return module
+
+
 class Graph:
     """A warm e-graph holding compiled rules."""
 
     def __init__(self, rules: Sequence[Rule]) -> None:
-        from egglog import bindings  # noqa: PLC0415 - slow to import; the only place
-
-        self.bindings: Any = bindings
-        self.egraph: Any = bindings.EGraph()
+        self.bindings = _bindings()
+        self.egraph: Any = self.bindings.EGraph()
         self.busy = False
         self.rulesets = tuple(dict.fromkeys(r.ruleset for r in rules))
         self.run(commands() + "\n".join(map(compile_rule, rules)))

@@ -30,8 +30,9 @@ class Canaries:
     def empty(self, name: str, shape: Sequence[int], dtype: dt.DType) -> Array:
         """An array of 0x5A bytes (no number that a computation yields), 64-byte aligned."""
         size = math.prod(shape) * dtype.itemsize
-        raw = np.full(size + 2 * PAD + 64, CANARY, np.uint8)
+        raw = np.empty(size + 2 * PAD + 64, np.uint8)
         start = PAD + (-(raw.ctypes.data + PAD)) % 64
+        raw[:start] = raw[start + size :] = CANARY
         raw[start : start + size] = 0x5A if dtype != dt.bool_ else 0
         self.blocks.append((name, raw, start))
         return raw[start : start + size].view(dtype).reshape(shape)

@@ -46,6 +46,8 @@ def rebuild(
     axes: Mapping[Axis, Axis] | None = None,
 ) -> Term:
     """The node with new children, with index symbols substituted and reduced axes replaced."""
+    if not symbols and axes is None and kids == children(t):
+        return t
     match t:
         case Lit():
             return t

@@ -41,6 +41,7 @@ class Buffer:
 _T = TypeVar("_T")
 _terms: WeakValueDictionary[tuple[Any, ...], Any] = WeakValueDictionary()
 _lock = threading.Lock()
+_REMEMBERED = 512  # subterms at most of a term that remembers them: else chains are quadratic
 
 
 class _Interning(type):
@@ -49,14 +50,22 @@ class _Interning(type):
     """
 
     def __call__(cls: type[_T], *args: Any, **kwargs: Any) -> _T:
-        fresh: Any = type.__call__(cls, *args, **kwargs)
-        key = (cls, *[getattr(fresh, name) for name in fresh.__match_args__])
-        with _lock:
-            known = _terms.get(key)
+        if kwargs:
+            fresh: Any = type.__call__(cls, *args, **kwargs)
+            key = (cls, *[getattr(fresh, name) for name in fresh.__match_args__])
+        else:  # most calls: no object is made of a term that is known
+            fresh = None
+            defaults: Any = cls.__init__.__defaults__ or ()  # type: ignore[attr-defined]
+            missing = len(cls.__match_args__) - len(args)  # type: ignore[attr-defined]
+            key = (cls, *args, *(defaults[-missing:] if missing > 0 else ()))
+        known = _terms.get(key)
         if known is not None:
             return known
+        if fresh is None:
+            fresh = type.__call__(cls, *args)
         object.__setattr__(fresh, "_below", _below(fresh))
         object.__setattr__(fresh, "_free", _free(fresh))
+        object.__setattr__(fresh, "_inner", None)
         with _lock:
             return _terms.setdefault(key, fresh)
 
@@ -75,6 +84,7 @@ class Lit(metaclass=_Interning):
     bits: bytes
     _free: frozenset[str] = _derived()
     _below: tuple[Term, ...] = _derived()
+    _inner: tuple[Term, ...] | None = _derived()
 
 
 @record(eq=False, weakref_slot=True)
@@ -93,6 +103,7 @@ class Load(metaclass=_Interning):
     indices: tuple[tuple[str, Term], ...] = ()
     _free: frozenset[str] = _derived()
     _below: tuple[Term, ...] = _derived()
+    _inner: tuple[Term, ...] | None = _derived()
 
     @property
     def dtype(self) -> dt.DType:
@@ -111,6 +122,7 @@ class Index(metaclass=_Interning):
     indices: tuple[tuple[str, Term], ...] = ()
     _free: frozenset[str] = _derived()
     _below: tuple[Term, ...] = _derived()
+    _inner: tuple[Term, ...] | None = _derived()
 
 
 @record(eq=False, weakref_slot=True)
@@ -122,6 +134,7 @@ class Apply(metaclass=_Interning):
     dtype: dt.DType
     _free: frozenset[str] = _derived()
     _below: tuple[Term, ...] = _derived()
+    _inner: tuple[Term, ...] | None = _derived()
 
 
 @record(eq=False, weakref_slot=True)
@@ -139,6 +152,7 @@ class Reduction(metaclass=_Interning):
     scale: Scale | None = None
     _free: frozenset[str] = _derived()
     _below: tuple[Term, ...] = _derived()
+    _inner: tuple[Term, ...] | None = _derived()
 
 
 @record(eq=False, weakref_slot=True)
@@ -154,6 +168,7 @@ class Running(metaclass=_Interning):
     axes: frozenset[Axis]
     _free: frozenset[str] = _derived()
     _below: tuple[Term, ...] = _derived()
+    _inner: tuple[Term, ...] | None = _derived()
 
     @property
     def dtype(self) -> dt.DType:
@@ -240,6 +255,17 @@ def _free(term: Term) -> frozenset[str]:
 
 def subterms(term: Term) -> Iterator[Term]:
     """Every distinct subterm, children first."""
+    inner = term._inner  # pyright: ignore[reportPrivateUsage]
+    if inner is None:
+        inner = tuple(_inner(term))
+        if len(inner) <= _REMEMBERED:
+            object.__setattr__(term, "_inner", inner)
+    return iter((*inner, term))
+
+
+def _inner(term: Term) -> list[Term]:
+    """The subterms without the term itself: that it remembers them makes no cycle."""
+    found: list[Term] = []
     seen: set[Term] = set()
     stack = [term]
     while stack:
@@ -253,7 +279,9 @@ def subterms(term: Term) -> Iterator[Term]:
         else:
             stack.pop()
             seen.add(node)
-            yield node
+            found.append(node)
+    found.pop()
+    return found
 
 
 def loads(term: Term) -> Iterator[Load]:

@@ -174,7 +174,7 @@ class _Check:
         rng = np.random.default_rng(seed)
         for b in self.kernel.inputs:
             array = arrays[b.name]
-            array[...] = moderate(rng, array.shape, b.dtype)
+            moderate(rng, array)
             if self.factor < 1 and dt.is_floating(b.dtype):
                 array *= b.dtype.type(self.factor)
             if values is Values.SPECIAL and array.size and dt.is_floating(b.dtype):
@@ -341,10 +341,10 @@ def samples(shape: Sequence[int], cost: int, seed: int) -> Array:
     return np.unique(np.stack(rows), axis=0) if shape else np.zeros((1, 0), np.int64)
 
 
-def moderate(rng: np.random.Generator, shape: Sequence[int], dtype: dt.DType) -> Array:
-    """Random values of moderate size; large arrays repeat a block of prime length."""
-    size = math.prod(shape)
-    n = min(size, 65537)
+def moderate(rng: np.random.Generator, array: Array) -> None:
+    """Fill with random values of moderate size; large arrays repeat a block of prime length."""
+    dtype = array.dtype
+    n = min(array.size, 65537)
     if dt.is_bool(dtype):
         block = rng.integers(0, 2, n).astype(bool)
     elif dt.is_integer(dtype):
@@ -355,7 +355,10 @@ def moderate(rng: np.random.Generator, shape: Sequence[int], dtype: dt.DType) ->
         block = rng.uniform(-2.0, 2.0, n).astype(np.float32).astype(dtype)
     else:
         block = np.frombuffer(rng.bytes(n * dtype.itemsize), dtype)
-    return np.resize(block, shape)
+    flat = array.reshape(-1)
+    whole = flat.size - flat.size % max(n, 1)
+    flat[:whole].reshape(-1, max(n, 1))[...] = block
+    flat[whole:] = block[: flat.size - whole]
 
 
 def plant(rng: np.random.Generator, array: Array) -> None:
