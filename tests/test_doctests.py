@@ -5,6 +5,7 @@ from __future__ import annotations
 import doctest
 import importlib
 
+import numpy as np
 import pytest
 
 MODULES = [
@@ -38,8 +39,18 @@ MODULES = [
 ]  # fmt: skip
 
 
+def user_names():
+    """What examples may name without importing it."""
+    import lumjax
+    import lumjax.numpy as jnp
+
+    return {"lumjax": lumjax, "jnp": jnp, "lax": lumjax.lax, "np": np}
+
+
 @pytest.mark.parametrize("name", MODULES)
 def test_examples(name):
     module = importlib.import_module(name)
-    result = doctest.testmod(module, optionflags=doctest.NORMALIZE_WHITESPACE)
+    result = doctest.testmod(
+        module, optionflags=doctest.NORMALIZE_WHITESPACE, extraglobs=user_names()
+    )
     assert result.failed == 0

@@ -232,8 +232,13 @@ def reciprocal(x: ArrayLike, /) -> Any:
 
 
 def square(x: ArrayLike, /) -> Any:
-    """`x` * x."""
-    return ops.square(asarray(x))
+    """`x` * x; bools give integers.
+
+    >>> jnp.square(jnp.array([-2, 3]))
+    Array([4, 9], dtype=int32)
+    """
+    value = asarray(x)
+    return ops.square(ops.cast(value, np.int32) if dt.is_bool(aval_of(value).dtype) else value)
 
 
 def absolute(x: ArrayLike, /) -> Any:

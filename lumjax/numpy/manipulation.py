@@ -14,7 +14,7 @@ from lumjax import ops
 from lumjax.errors import ArgumentValueError, ShapeError
 from lumjax.numpy.creation import asarray, broadcast_to
 from lumjax.numpy.indexing import concrete_array, getitem
-from lumjax.trace.core import aval_of
+from lumjax.trace.core import Tracer, aval_of
 
 ArrayLike = Any
 
@@ -38,17 +38,27 @@ def shape(a: ArrayLike) -> tuple[Any, ...]:
     >>> shape([[1, 2]])
     (1, 2)
     """
-    return _shape(asarray(a))
+    return () if a is None else _shape(asarray(a))
 
 
 def ndim(a: ArrayLike) -> int:
-    """The number of axes."""
-    return len(_shape(asarray(a)))
+    """The number of axes: an int, 0 for a number.
+
+    >>> ndim([[1, 2]])
+    2
+    """
+    return len(shape(a))
 
 
 def size(a: ArrayLike, axis: Any = None) -> Any:
-    """The number of elements, or of elements along the given axes."""
-    lengths = _shape(asarray(a))
+    """The number of elements, or of elements along the given axes: an int.
+
+    ArgumentValueError for an axis that `a` lacks.
+
+    >>> size([[1, 2, 3]]), size([[1, 2, 3]], axis=0)
+    (3, 1)
+    """
+    lengths = shape(a)
     if axis is None:
         return math.prod(lengths)
     return math.prod(lengths[k] for k in _axes("jnp.size", axis, len(lengths)))
@@ -422,13 +432,29 @@ def roll(a: ArrayLike, shift: Any, axis: Any = None) -> Any:
     if axis is None:
         return ops.reshape(roll(ravel(value), shift, 0), lengths)
     axes = _axes("jnp.roll", axis, len(lengths))
-    shifts = np.broadcast_to(np.asarray(concrete_array("jnp.roll's shift", shift)), len(axes))
-    for place, by in zip(axes, shifts.tolist(), strict=True):
+    by = asarray(shift)
+    if len(axes) == 1 and aval_of(by).ndim:  # several shifts along one axis add up
+        axes = axes * aval_of(by).shape[0]
+    by = broadcast_to(by, (len(axes),))
+    if isinstance(by, Tracer) and by.concrete() is None:
+        for k, place in enumerate(axes):
+            value = _rolled(value, getitem(by, k), place)
+        return value
+    for place, count in zip(axes, concrete_array("jnp.roll", by).tolist(), strict=True):
         length = lengths[place]
-        if length and by % length:
-            head, tail = array_split(value, [length - by % length], place)
+        if length and count % length:
+            head, tail = array_split(value, [length - count % length], place)
             value = ops.concatenate([tail, head], place)
     return value
+
+
+def _rolled(value: Any, by: Any, axis: int) -> Any:
+    """`value` rolled along one axis by a traced number of places."""
+    length = _shape(value)[axis]
+    if not length:
+        return value
+    places = ops.remainder(ops.sub(ops.iota(np.int32, length), by), length)
+    return getitem(value, (*[slice(None)] * axis, places))
 
 
 def flip(m: ArrayLike, axis: Any = None) -> Any:

@@ -17,6 +17,7 @@ from lumjax.numpy.elementwise import strong
 from lumjax.numpy.indexing import where as _where
 from lumjax.numpy.safe import safe_sqrt
 from lumjax.trace.core import aval_of
+from lumjax.trace.dim import same
 
 ArrayLike = Any
 
@@ -452,8 +453,10 @@ def diff(a: ArrayLike, n: int = 1, axis: int = -1, prepend: Any = None, append: 
             fix="use cumsum to undo differences",
         )
     value = _extended(value, axis, prepend, append)
-    for _ in range(min(n, aval_of(value).shape[axis])):
+    for _ in range(n):
         shape = list(aval_of(value).shape)
+        if same(shape[axis], 0):
+            break
         low, high = [0] * len(shape), list(shape)
         low[axis] = 1
         later = ops.slice(value, low, shape)

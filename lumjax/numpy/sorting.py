@@ -9,7 +9,7 @@ import numpy as np
 
 from lumjax import dtype as dt
 from lumjax import ops
-from lumjax.errors import ArgumentValueError
+from lumjax.errors import ArgumentValueError, DTypeError, ShapeError
 from lumjax.numpy.creation import asarray
 from lumjax.numpy.indexing import concrete_array, getitem
 from lumjax.numpy.manipulation import moveaxis
@@ -73,19 +73,31 @@ def argsort(
 def searchsorted(
     a: ArrayLike, v: ArrayLike, side: str = "left", sorter: Any = None, *, method: str = "scan"
 ) -> Any:
-    """Where to insert `v` into the sorted `a` to keep it sorted.
+    """Where to insert `v` into the sorted vector `a` to keep it sorted: int32 of v's shape.
 
-    >>> searchsorted(asarray([1, 3, 5]), 3)
-    Array(1, dtype=int32)
+    Equal elements are left to the right of the place with side "left", to its left with "right";
+    NaN comes last. `sorter` lists the indices that sort `a`. Every `method` is a binary search.
+
+    >>> searchsorted(asarray([1, 3, 5]), asarray([3, 9]))
+    Array([1, 3], dtype=int32)
     """
-    del method
+    if method not in ("scan", "scan_unrolled", "sort", "compare_all"):
+        raise ArgumentValueError(
+            operation="jnp.searchsorted",
+            required="method 'scan', 'scan_unrolled', 'sort' or 'compare_all'",
+            got=repr(method),
+            fix="leave it out",
+        )
+    if aval_of(asarray(a)).ndim != 1:
+        raise ShapeError(
+            operation="jnp.searchsorted",
+            required="a sorted vector",
+            got=str(aval_of(asarray(a))),
+            fix="ravel it, or vmap over its rows",
+        )
     keys, values = ops.promote_values(asarray(a), asarray(v))
     if sorter is not None:
         keys = getitem(keys, asarray(sorter))
-    rank = aval_of(values).ndim
-    grid = (*aval_of(values).shape, aval_of(keys).shape[0])
-    low = ops.broadcast_in_dim(keys, grid, (rank,))
-    high = ops.broadcast_in_dim(values, grid, range(rank))
     if side not in ("left", "right"):
         raise ArgumentValueError(
             operation="jnp.searchsorted",
@@ -93,8 +105,25 @@ def searchsorted(
             got=repr(side),
             fix="choose one of the two",
         )
-    before = ops.lt(low, high) if side == "left" else ops.le(low, high)
-    return ops.reduce_sum(ops.cast(before, np.int32), (rank,))
+    length = aval_of(keys).shape[0]
+    low = ops.full(aval_of(values).shape, 0, np.int32)
+    high = ops.full(aval_of(values).shape, length, np.int32)
+    for _ in range(length.bit_length() if isinstance(length, int) else 31):
+        middle = ops.div(ops.add(low, high), 2)
+        key = getitem(keys, middle, "clip")
+        before = ops.lt(key, values) if side == "left" else ops.le(key, values)
+        if dt.is_inexact(aval_of(keys).dtype):
+            before = ops.or_(before, _nan_after(key, values, side))
+        before = ops.and_(before, ops.lt(middle, high))
+        low = ops.select(before, ops.add(middle, 1), low)
+        high = ops.select(before, high, middle)
+    return low
+
+
+def _nan_after(key: Any, value: Any, side: str) -> Any:
+    """Whether `value` belongs after `key` because it is NaN."""
+    is_nan = ops.ne(value, value)
+    return is_nan if side == "right" else ops.and_(is_nan, ops.eq(key, key))
 
 
 def quantile(
@@ -246,22 +275,31 @@ def isin(
 def bincount(
     x: ArrayLike, weights: Any = None, minlength: int = 0, *, length: int | None = None
 ) -> Any:
-    """How often each non-negative integer occurs; under jit give `length`.
+    """How often each integer of a vector occurs, or the sum of its `weights`; under jit give
+    `length`.
+
+    Shapes: x (n,), weights (n,) -> (max(minlength, greatest + 1),), or (length,): what is
+    greater is left out then. Negative integers count as 0. int32, or the dtype of `weights`.
+    DTypeError for floats.
 
     >>> bincount(asarray([0, 2, 2]))
     Array([1, 0, 2], dtype=int32)
     """
     value = asarray(x)
+    if dt.is_inexact(aval_of(value).dtype) or aval_of(value).ndim != 1:
+        raise DTypeError(
+            operation="jnp.bincount",
+            required="a vector of integers",
+            got=str(aval_of(value)),
+            fix="convert it with astype(int), ravel it",
+        )
+    if dt.is_bool(aval_of(value).dtype):
+        value = ops.cast(value, np.int32)
     if length is None:
         raw = concrete_array("jnp.bincount without length", value)
         length = max(minlength, int(raw.max()) + 1 if raw.size else 0)
-    bins = ops.iota(aval_of(value).dtype, length)
-    grid = (length, aval_of(value).size)
-    hit = ops.eq(ops.broadcast_in_dim(bins, grid, (0,)), ops.broadcast_in_dim(value, grid, (1,)))
-    if weights is None:
-        return ops.reduce_sum(ops.cast(hit, np.int32), (1,))
-    w = ops.broadcast_in_dim(asarray(weights), grid, (1,))
-    return ops.reduce_sum(ops.select(hit, w, ops.full((), 0, aval_of(w).dtype)), (1,))
+    counted = ops.full(aval_of(value).shape, 1, np.int32) if weights is None else asarray(weights)
+    return ops.segment_sum(counted, ops.max(value, 0), length)
 
 
 def digitize(x: ArrayLike, bins: ArrayLike, right: bool = False) -> Any:

@@ -101,7 +101,7 @@ def _array(self: Array | Tracer, dtype: Any = None, copy: bool | None = None) ->
         return data.astype(dtype)
     if copy:
         return data.copy()
-    view = data.view()
+    view = np.asarray(data).view()  # 0-d data may be a NumPy scalar
     view.flags.writeable = False
     return view
 

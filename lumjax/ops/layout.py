@@ -358,12 +358,13 @@ def _rev_batch(
 rev_p = Primitive(
     "rev",
     aval=_rev_aval,
-    eval=lambda x, *, dimensions: (np.flip(x, dimensions),),
+    eval=lambda x, *, dimensions: (np.asarray(np.flip(x, dimensions)),),
     form=lambda x, *, dimensions: Move((index_map.flip(x.shape, dimensions),)),
     jvp=linear_jvp(rev),
     transpose=_rev_transpose,
     batch=_rev_batch,
     samples=(
+        Sample((_f32(),), {"dimensions": ()}),
         Sample((_f32(3),), {"dimensions": (0,)}),
         Sample((_f32(2, 3, 2),), {"dimensions": (2, 0)}),
         Sample((_f32(0, 2),), {"dimensions": (0,)}),
@@ -513,6 +514,4 @@ def expand_dims(array: Value, dimensions: Any) -> Value:
     places = static_ints("expand_dims", "a dimension", dimensions)
     axes = canonical_axes("expand_dims", places, len(shape) + len(places))
     sizes = iter(shape)
-    return reshape(
-        array, [1 if k in axes else next(sizes) for k in range(len(shape) + len(axes))]
-    )
+    return reshape(array, [1 if k in axes else next(sizes) for k in range(len(shape) + len(axes))])

@@ -106,7 +106,7 @@ def _slice_aval(
 def _slice_eval(
     x: NDArray, *, start_indices: Any, limit_indices: Any, strides: Any
 ) -> tuple[NDArray]:
-    return (x[tuple(map(builtins.slice, start_indices, limit_indices, strides))],)
+    return (np.asarray(x[tuple(map(builtins.slice, start_indices, limit_indices, strides))]),)
 
 
 def _slice_form(
