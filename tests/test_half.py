@@ -114,3 +114,15 @@ def test_all_is_compiled_and_as_exact_as_the_dtype(name: str, dtype: str, backwa
         scale = np.abs(want).max()
         error, allowed = (np.abs(np.float64(np.asarray(a)) - want).max() for a in (x, y))
         assert error <= 2 * allowed + 4 * float(jnp.finfo(dtype).eps) * scale
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("name", ["attention", "attention, mixed"])
+def test_rows_are_streamed_whatever_is_rounded(name: str, dtype: str) -> None:
+    f, values = PROGRAMS[name]
+    args = [jnp.array(v).astype(dtype) for v in values]
+    for program, most in ((f, 1), (_backward(f, 3), 4)):
+        executable = lumjax.jit(program).lower(*args).compile().executable
+        kept = [b for s in executable.native() for b in s.found.plan.temporaries]
+        assert sum(len(s.kernels) for s in executable.native()) <= most
+        assert max((int(np.prod(b.shape)) for b in kept), default=0) < 2 * ROWS * ROWS

@@ -9,14 +9,15 @@ from lumjax.config import config
 from lumjax.egraph.encode import encode
 from lumjax.egraph.relevance import may_rewrite
 from lumjax.egraph.rules import Kind, Rule, RuleError, checked, compile_rule, parse
-from lumjax.egraph.rules.facts import embeds, literal_facts
+from lumjax.egraph.rules.facts import embeds, literal_facts, spans
 from lumjax.egraph.rules.registry import RULES, SAFE, load, load_rules
 from lumjax.egraph.rules.witness import I, J, K, Witness, lit, op, total
 from lumjax.egraph.rules.witness import load as leaf
 from lumjax.egraph.scalar import OPS, Operations, literal
 from lumjax.egraph.terms import Graph, warm_graph
 from lumjax.kernel.region import Region, cut
-from lumjax.kernel.term import subterms
+from lumjax.kernel.term import Reduction, subterms
+from lumjax.trace.form import ReduceOp
 from tests.egraph import programs as pr
 
 pytestmark = pytest.mark.sampled(4)
@@ -252,3 +253,29 @@ def test_facts_of_special_literals(dtype):
     special = {"nan": set(), "inf": {"nonnegative"}, "-inf": {"nonpositive"}}
     for text, facts in special.items():
         assert set(literal_facts(literal(float(text), dtype))) == facts
+
+
+@pytest.mark.parametrize("bounded", [False, True])
+@pytest.mark.parametrize("narrow", [dt.bfloat16, dt.float16])
+def test_roundings_move_through_quotients_where_nothing_can_overflow(narrow, bounded):
+    """Rounding numerators overflows where quotients do not, unless they are at most one."""
+    x, y, row = (
+        leaf(n, *a, dtype=dt.float32) for n, a in [("a", (I, J)), ("b", (J,)), ("c", (I,))]
+    )
+    top = Reduction(ReduceOp.MAX, frozenset({J}), x, x.dtype)
+    over = op("exp", op("sub", x, top)) if bounded else op("exp", x)
+
+    def rounded(v):
+        return op("cast", op("cast", v, dtype=narrow), dtype=dt.float32)
+
+    left = total((J,), op("mul", rounded(op("div", over, row)), y))
+    right = op("div", total((J,), op("mul", rounded(over), y)), row)
+    assert derive(left, right) == (bounded or narrow == dt.bfloat16)
+
+
+def test_spans():
+    assert spans(dt.bfloat16, dt.float32)
+    assert spans(dt.float64, dt.float16)
+    assert not spans(dt.float16, dt.float32)
+    assert not spans(dt.float32, dt.float64)
+    assert not spans(dt.int32, dt.float16)

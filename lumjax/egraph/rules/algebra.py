@@ -275,7 +275,7 @@ SUMS = (
     ),
     _sums(
         "sum-cast-factor",
-        "(sum d j (mul* d (cast d (div e r c)) v))",
+        "(sum d j (mul* d (cast d w) v))",
         "(cast d (div e (cast e (sum d j (mul d (cast d r) v))) c))",
         total((J,), op("mul", _cast(op("div", _x, _row), dt.float32), _cast(_y, dt.float32))),
         _cast(
@@ -288,7 +288,7 @@ SUMS = (
             ),
             dt.float32,
         ),
-        "(invariant c j) (varies r j) (floating d) (floating e)",
+        "(quotient w r c) (= e (dtype c)) (invariant c j) (varies r j) (floating d) (floating e)",
         tolerance=1e-5,
     ),
     _family(

@@ -33,6 +33,8 @@ SORTS = """
 (relation either (String E i64 E E)) (relation summed (E Axes))
 (relation nonnegative (E)) (relation nonpositive (E)) (relation distributes (String i64))
 (relation neutral (String E))
+(relation quotient (E E E)) (relation rounded (E)) (relation spans (i64 i64))
+(relation top (E E)) (relation falls (E)) (relation most_one (E))
 (relation statistic (E Axes)) (relation demand (E Axes))
 (relation affine (E Axes E E E)) (relation scales (E Axes E E E))
 (function combined (String E) i64 :merge (max old new))
@@ -68,6 +70,19 @@ _RULES = """\
 ((= e (Const i))) ((constant e))
 ((= e (Red "sum" d j b))) ((summed b j))
 ((summed b j) (either "mul" b d x y)) ((summed x j))
+((summed b j) (= b (Ap1 "cast" d w)) (floating d)) ((rounded w))
+((rounded w) (= w (Ap1 "cast" d u)) (floating d)) ((rounded u))
+((rounded w) (= w (Ap2 "div" d r c))) ((quotient w r c))
+((= w (Ap1 "cast" d u)) (quotient u r c) (= e (dtype r)) (spans d e))\
+ ((quotient w (Ap1 "cast" d r) c))
+((= w (Ap1 "cast" d u)) (quotient u r c) (most_one r)) ((quotient w (Ap1 "cast" d r) c))
+((= m (Red "max" d j x))) ((top m x))
+((either "max" s d m c) (top m x)) ((top s x))
+((= s (Ap3 "select" d (Ap1 "is_finite" b m) m c)) (top m x)) ((top s x))
+((= e (Ap2 "sub" d x s)) (top s x)) ((falls e))
+((either "mul" e d x c) (falls x) (nonnegative c) (floating d)) ((falls e))
+((= e (Ap1 "exp" d x)) (falls x)) ((most_one e))
+((= e (Ap1 "exp2" d x)) (falls x)) ((most_one e))
 ((one c)) ((neutral "mul" c) (neutral "div" c))
 ((negative_zero c)) ((neutral "add" c))
 ((zero c)) ((neutral "sub" c))
@@ -123,6 +138,7 @@ def commands() -> str:
         if dt.is_floating(d):
             lines.append(f'(distributes "div" {k})')
         lines += [f"(embeds {k} {n})" for n, e in enumerate(dt.NUMERIC) if embeds(d, e)]
+        lines += [f"(spans {k} {n})" for n, e in enumerate(dt.NUMERIC) if spans(d, e)]
     return "\n".join(lines)
 
 
@@ -146,6 +162,15 @@ def embeds(narrow: dt.DType, wide: dt.DType) -> bool:
     if dt.is_bool(narrow):
         return dt.is_bool(wide) or dt.is_integer(wide)
     return dt.is_integer(narrow) and dt.is_integer(wide) and np.can_cast(narrow, wide)
+
+
+def spans(rounded: dt.DType, dtype: dt.DType) -> bool:
+    """Whether rounding values of `dtype` to another float dtype never overflows (but at the end of
+    its range) or loses more than digits.
+    """
+    if not dt.is_floating(rounded) or not dt.is_floating(dtype):
+        return False
+    return dt.finfo(rounded).maxexp >= dt.finfo(dtype).maxexp
 
 
 def _stand_in(dtype: dt.DType) -> dt.DType:
