@@ -72,6 +72,25 @@ def softplus(x: ArrayLike) -> Any:
     return jnp.logaddexp(_float(x), 0.0)
 
 
+def sparse_plus(x: ArrayLike) -> Any:
+    """A softplus that is 0 below -1 and `x` above 1: (x + 1)^2 / 4 between.
+
+    >>> sparse_plus(jnp.asarray([-2.0, 0.0, 2.0]))
+    Array([0.  , 0.25, 2.  ], dtype=float32)
+    """
+    value = jnp.asarray(x)
+    return jnp.where(value <= -1.0, 0.0, jnp.where(value >= 1.0, value, (value + 1.0) ** 2 / 4))
+
+
+def sparse_sigmoid(x: ArrayLike) -> Any:
+    """The derivative of `sparse_plus`: 0 below -1, 1 above 1, (x + 1) / 2 between.
+
+    >>> sparse_sigmoid(jnp.asarray([-2.0, 0.0, 2.0]))
+    Array([0. , 0.5, 1. ], dtype=float32)
+    """
+    return 0.5 * jnp.clip(jnp.asarray(x) + 1.0, 0.0, 2.0)
+
+
 def log_sigmoid(x: ArrayLike) -> Any:
     """log(sigmoid(x)) without underflow."""
     return -softplus(-_float(x))
