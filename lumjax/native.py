@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -19,6 +17,7 @@ from lumjax.kernel.scalar import lower_scalar
 from lumjax.kernel.term import Group
 from lumjax.kernel.verify import Verdict, check_kernel
 from lumjax.record import record
+from lumjax.store import Store
 from lumjax.target import Target
 
 NDArray: TypeAlias = np.ndarray[Any, Any]
@@ -38,6 +37,7 @@ class Unsupported(Exception):  # noqa: N818
 
 
 _accepted: set[str] = set()
+_VERIFIED = Store("verified", 2)
 _lock = threading.Lock()
 
 
@@ -96,27 +96,15 @@ def _runner(compiled: Compiled) -> Any:
     return run
 
 
-def _marker(key: str) -> Path:
-    return Path(config.cache_dir) / "verified-1" / key[:2] / key
-
-
 def _known(key: str) -> bool:
     """Whether a kernel with this text was accepted before, here or on disk."""
-    if key in _accepted:
-        return True
-    return config.cache and _marker(key).is_file()
+    return key in _accepted or _VERIFIED.read(key) is not None
 
 
 def _remember(key: str) -> None:
     with _lock:
         _accepted.add(key)
-    if config.cache:
-        path = _marker(key)
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o644))
-        except OSError:  # a read-only cache costs another check, nothing else
-            return
+    _VERIFIED.write(key, b"")
 
 
 def all_checked(

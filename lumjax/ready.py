@@ -2,16 +2,13 @@
 
 An entry lists a plan's kernels by what calling them takes (buffers, sizes, numbers of jobs), their
 objects in the object cache, and whether verification refused some. It is keyed by everything that
-the kernels are a function of, checked by a hash, and ignored if it is not what it should be.
+the kernels are a function of.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
-import warnings
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -21,65 +18,45 @@ from lumjax.config import config
 from lumjax.cpu.runtime import load_kernel
 from lumjax.egraph.plan import Plan
 from lumjax.egraph.text import buffer_from, buffer_text, dim_from, dim_text
-from lumjax.errors import CacheWarning
 from lumjax.kernel.digest import digest
 from lumjax.kernel.ir import Kernel, Phase, Scratch
 from lumjax.kernel.term import Group
 from lumjax.native import Checked
+from lumjax.store import Store
 
-FORMAT = 1
-_HEADER = b"lumjax-ready "
+READY = Store("ready", 2, ".json")
 
 
-def keep(plan_key: str, plan: Plan, kernels: Sequence[Checked]) -> None:
-    """Store a plan's kernels; if that cannot be written, there is one warning."""
-    if not config.cache:
-        return
+def keep(plan_key: str, plan: Plan, kernels: Sequence[Checked]) -> bool:
+    """Store a plan's kernels; whether that was possible."""
     entry = {"plan": _summary(plan), "kernels": [_text(plan, item) for item in kernels]}
-    body = json.dumps(entry, separators=(",", ":")).encode()
-    path = _path(plan_key)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".ready")
-        with os.fdopen(handle, "wb") as file:
-            file.write(_HEADER + hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
-        os.replace(temporary, path)
-    except OSError as error:
-        warnings.warn(f"cannot keep kernels in {path.parent}: {error}", CacheWarning, stacklevel=2)
+    return READY.write(_name(plan_key), json.dumps(entry, separators=(",", ":")).encode())
 
 
 def ready(plan_key: str, plan: Plan) -> list[Checked] | None:
     """The plan's kernels, loaded; None if another process has not left them all."""
-    if not config.cache:
+    body = READY.read(_name(plan_key))
+    if body is None:
         return None
-    path = _path(plan_key)
     try:
-        head, _, body = path.read_bytes().partition(b"\n")
-    except OSError:
+        entry = json.loads(body)
+        if entry["plan"] != _summary(plan):
+            return None  # of another plan: a search that the clock stopped may find several
+        found = [_checked(plan, kernel) for kernel in entry["kernels"]]
+    except (ValueError, KeyError, TypeError, IndexError):
+        READY.unusable(_name(plan_key))
         return None
-    if head == _HEADER + hashlib.sha256(body).hexdigest().encode():
-        try:
-            entry = json.loads(body)
-            if entry["plan"] != _summary(plan):
-                return None  # of another plan: a search that the clock stopped may find several
-            found = [_checked(plan, kernel) for kernel in entry["kernels"]]
-        except (ValueError, KeyError, TypeError, IndexError):
-            pass
-        else:
-            return None if any(f is None for f in found) else [f for f in found if f is not None]
-    warnings.warn(f"ignoring the unusable {path}; it is replaced", CacheWarning, stacklevel=2)
-    return None
+    return None if any(f is None for f in found) else [f for f in found if f is not None]
 
 
-def _path(plan_key: str) -> Path:
-    name = digest(f"{plan_key} {_code_version()} {config.verify}")
-    return Path(config.cache_dir) / "ready" / name[:2] / f"{name}.json"
+def _name(plan_key: str) -> str:
+    return digest(f"{plan_key} {_code_version()} {config.verify}")
 
 
 @lru_cache(maxsize=1)
 def _code_version() -> str:
     """A digest of the code that makes kernels of plans: a plan's key covers the rest."""
-    content = hashlib.sha256(str(FORMAT).encode())
+    content = hashlib.sha256()
     for path in sorted((Path(__file__).parent / "cpu").glob("*.py")):
         content.update(path.read_bytes())
     return content.hexdigest()

@@ -12,7 +12,7 @@ PACKAGE = ROOT / "lumjax"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 FLOORS = {
-    "record": 0, "errors": 0, "config": 0, "dtype": 0, "tree": 0, "target": 0,
+    "record": 0, "errors": 0, "config": 0, "dtype": 0, "tree": 0, "target": 0, "store": 0,
     "trace": 1, "ops": 2, "kernel": 2, "grad": 3, "egraph": 3, "cpu": 3, "cuda": 3, "debugging": 3, "control": 4,
     "placement": 5, "native": 5, "stages": 5, "layout": 5, "timeline": 5, "background": 5,
     "insight": 5, "profile": 5, "ready": 5, "recompute": 5, "executable": 5, "compile": 5, "misses": 5,

@@ -1,8 +1,7 @@
 """Native code in process: the host as a target, LLVM IR text to object code, objects to addresses.
 
 llvmlite is loaded here, on first use. Objects are cached on disk under a key of the text, the
-machine and the LLVM version; a file carries its key and a checksum, and one that does not match is
-ignored with a warning and replaced.
+machine and the LLVM version.
 """
 
 from __future__ import annotations
@@ -13,9 +12,7 @@ import hashlib
 import os
 import re
 import sys
-import tempfile
 import threading
-import warnings
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -24,10 +21,11 @@ from typing import Any
 
 from lumjax.config import config
 from lumjax.cpu.real import LIBM
-from lumjax.errors import CacheWarning, CompileError
+from lumjax.errors import CompileError
+from lumjax.store import Store
 from lumjax.target import Backend, Target
 
-_MAGIC = b"lumjax-object-1\n"
+_OBJECTS = Store("objects", 2, ".o")
 # The machine scheduler lifts an unrolled tile's loads over its arithmetic until registers spill.
 _OPTION = "-enable-misched=false"
 _lock = threading.RLock()
@@ -154,18 +152,13 @@ def object_code(text: str, target: Target) -> bytes:
     code = cached_code(key)
     if code is None:
         code = _generate(text, target)
-        if config.cache:
-            _write(_path(key), key, code)
+        _OBJECTS.write(key.hex(), code)
     return code
 
 
 def cached_code(key: bytes) -> bytes | None:
     """The object file that is cached under a key, None if there is none."""
-    return _read(_path(key), key) if config.cache else None
-
-
-def _path(key: bytes) -> Path:
-    return Path(config.cache_dir) / "objects" / f"{key.hex()[:40]}.o"
+    return _OBJECTS.read(key.hex())
 
 
 def _generate(text: str, target: Target) -> bytes:
@@ -182,43 +175,6 @@ def _generate(text: str, target: Target) -> bytes:
             got=str(error).strip()[:400],
             fix="please report this as a bug, with the program",
         ) from error
-
-
-def _read(path: Path, key: bytes) -> bytes | None:
-    """The code in a cache file, None if there is no file or it is not what it should be."""
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        _warn(f"could not read {path}: {error}")
-        return None
-    head = len(_MAGIC) + 64
-    code = data[head:]
-    if data[:head] == _MAGIC + key + hashlib.sha256(code).digest() and code:
-        return code
-    _warn(f"{path} is corrupt or foreign; it is replaced")
-    return None
-
-
-def _write(path: Path, key: bytes, code: bytes) -> None:
-    """Put a cache file in place at once, so that other processes see all of it or nothing."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".tmp-")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(_MAGIC + key + hashlib.sha256(code).digest() + code)
-            os.replace(temporary, path)
-        except BaseException:
-            os.unlink(temporary)
-            raise
-    except OSError as error:
-        _warn(f"could not write {path}: {error}")
-
-
-def _warn(message: str) -> None:
-    warnings.warn(f"object cache: {message}", CacheWarning, stacklevel=2)
 
 
 # ---- object to addresses
