@@ -22,6 +22,9 @@ from lumjax.numpy import methods as _methods  # installs the methods
 from lumjax.numpy.bits import (
     bitwise_count, frexp, gcd, iscomplex, isreal, lcm, ldexp, packbits, spacing, unpackbits,
 )
+from lumjax.numpy.complexes import (
+    angle, conj, conjugate, imag, iscomplexobj, isrealobj, real,
+)
 from lumjax.numpy.creation import (
     arange, array, asarray, astype, broadcast_to, copy, empty, empty_like, eye, full, full_like,
     identity, indices, linspace, logspace, meshgrid, ones, ones_like, tri, tril, triu, zeros,
@@ -33,17 +36,12 @@ from lumjax.numpy.editing import (
     sort_complex, trim_zeros, unwrap,
 )
 from lumjax.numpy.elementwise import (
-    abs, absolute, acos, acosh, add, angle, arccos, arccosh, arcsin, arcsinh, arctan, arctan2,
-    arctanh, around, asin, asinh, atan, atan2, atanh, bitwise_and, bitwise_invert,
-    bitwise_left_shift, bitwise_not, bitwise_or, bitwise_right_shift, bitwise_xor, cbrt, ceil,
-    clip, conj, conjugate, copysign, cos, cosh, deg2rad, degrees, divide, divmod, equal, exp,
-    exp2, expm1, fabs, fix, float_power, floor, floor_divide, fmax, fmin, fmod, greater,
-    greater_equal, heaviside, hypot, imag, invert, iscomplexobj, isfinite, isinf, isnan,
-    isneginf, isposinf, isrealobj, left_shift, less, less_equal, log, log1p, log2, log10,
-    logaddexp, logaddexp2, logical_and, logical_not, logical_or, logical_xor, maximum, minimum,
-    mod, modf, multiply, nan_to_num, negative, nextafter, not_equal, positive, pow, power, rad2deg,
-    radians, real, reciprocal, remainder, right_shift, rint, round, sign, signbit, sin, sinc,
-    sinh, sqrt, square, subtract, tan, tanh, true_divide, trunc,
+    abs, absolute, acos, acosh, add, arccos, arccosh, arcsin, arcsinh, arctan, arctan2, arctanh,
+    around, asin, asinh, atan, atan2, atanh, cbrt, ceil, clip, cos, cosh, deg2rad, degrees, divide,
+    divmod, exp, exp2, expm1, fabs, fix, float_power, floor, floor_divide, fmax, fmin, fmod,
+    heaviside, hypot, log, log1p, log2, log10, logaddexp, logaddexp2, maximum, minimum, mod, modf,
+    multiply, negative, nextafter, positive, pow, power, rad2deg, radians, reciprocal, remainder,
+    rint, round, sign, sin, sinc, sinh, sqrt, square, subtract, tan, tanh, true_divide, trunc,
 )
 from lumjax.numpy.files import (
     array_repr, array_str, from_dlpack, frombuffer, fromfile, fromiter, fromstring,
@@ -64,6 +62,12 @@ from lumjax.numpy.indexing import (
 from lumjax.numpy.linear import (
     cross, diag, diagflat, diagonal, dot, einsum, inner, kron, matmul, outer, tensordot, trace,
     vdot, vecdot,
+)
+from lumjax.numpy.logic import (
+    bitwise_and, bitwise_invert, bitwise_left_shift, bitwise_not, bitwise_or, bitwise_right_shift,
+    bitwise_xor, copysign, equal, greater, greater_equal, invert, isfinite, isinf, isnan, isneginf,
+    isposinf, left_shift, less, less_equal, logical_and, logical_not, logical_or, logical_xor,
+    nan_to_num, not_equal, right_shift, signbit,
 )
 from lumjax.numpy.manipulation import (
     append, array_split, atleast_1d, atleast_2d, atleast_3d, broadcast_arrays, broadcast_shapes,

@@ -10,9 +10,10 @@ from lumjax import dtype as dt
 from lumjax import ops
 from lumjax.control.scan import while_loop
 from lumjax.errors import ArgumentValueError, DTypeError
+from lumjax.numpy.complexes import imag
 from lumjax.numpy.creation import asarray, broadcast_to
-from lumjax.numpy.elementwise import imag, isfinite
 from lumjax.numpy.indexing import where
+from lumjax.numpy.logic import isfinite
 from lumjax.numpy.manipulation import moveaxis, ravel
 from lumjax.numpy.reductions import sum as _sum
 from lumjax.trace.core import aval_of

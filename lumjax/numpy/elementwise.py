@@ -18,7 +18,7 @@ from lumjax.trace.core import aval_of
 ArrayLike = Any
 
 
-def _float(x: Any) -> Any:
+def as_float(x: Any) -> Any:
     """The operand as a float or complex array; integers and bools become float32 (float64 under
     x64).
     """
@@ -29,8 +29,9 @@ def _float(x: Any) -> Any:
     return ops.cast(value, np.float64, weak=aval.weak)
 
 
-def _floats(*xs: Any) -> list[Any]:
-    return ops.promote_values(*[_float(x) for x in ops.promote_values(*map(_plain, xs))])
+def as_floats(*xs: Any) -> list[Any]:
+    """The operands in one floating-point or complex dtype."""
+    return ops.promote_values(*[as_float(x) for x in ops.promote_values(*map(plain, xs))])
 
 
 def strong(x: Any) -> Any:
@@ -44,13 +45,14 @@ def _settled(out: Any, x: Any, y: Any) -> Any:
     return out if aval_of(asarray(x)).weak and aval_of(asarray(y)).weak else strong(out)
 
 
-def _plain(x: Any) -> Any:
+def plain(x: Any) -> Any:
+    """A Python number as it is, anything else as an array."""
     return x if isinstance(x, (bool, int, float, complex)) else asarray(x)
 
 
 def _unary(name: str, f: Callable[[Any], Any], doc: str) -> Callable[[ArrayLike], Any]:
     def run(x: ArrayLike, /) -> Any:
-        return f(_float(x))
+        return f(as_float(x))
 
     run.__name__ = run.__qualname__ = name
     run.__doc__ = doc
@@ -81,13 +83,13 @@ arctanh = atanh = _unary("arctanh", ops.atanh, "The inverse hyperbolic tangent."
 
 def log10(x: ArrayLike, /) -> Any:
     """The logarithm to base 10."""
-    value = _float(x)
+    value = as_float(x)
     return strong(ops.mul(ops.log(value), 1 / np.log(10).item()))
 
 
 def arctan2(x1: ArrayLike, x2: ArrayLike, /) -> Any:
     """The angle of the point (x2, x1), in [-pi, pi]."""
-    return ops.atan2(*_floats(x1, x2))
+    return ops.atan2(*as_floats(x1, x2))
 
 
 atan2 = arctan2
@@ -95,7 +97,7 @@ atan2 = arctan2
 
 def hypot(x1: ArrayLike, x2: ArrayLike, /) -> Any:
     """sqrt(x1**2 + x2**2) without overflow; its gradient at the origin is 0."""
-    return _settled(_hypot(*ops.broadcast_values(*_floats(x1, x2))), x1, x2)
+    return _settled(_hypot(*ops.broadcast_values(*as_floats(x1, x2))), x1, x2)
 
 
 @custom_jvp
@@ -128,18 +130,18 @@ def add(x: ArrayLike, y: ArrayLike, /) -> Any:
     >>> add(asarray([1.0, 2.0]), 0.5)
     Array([1.5, 2.5], dtype=float32)
     """
-    a, b = ops.promote_values(_plain(x), _plain(y))
+    a, b = ops.promote_values(plain(x), plain(y))
     return ops.or_(a, b) if dt.is_bool(aval_of(a).dtype) else ops.add(a, b)
 
 
 def subtract(x: ArrayLike, y: ArrayLike, /) -> Any:
     """`x` - y."""
-    return ops.sub(_plain(x), _plain(y))
+    return ops.sub(plain(x), plain(y))
 
 
 def multiply(x: ArrayLike, y: ArrayLike, /) -> Any:
     """`x` * y; bools combine by and."""
-    a, b = ops.promote_values(_plain(x), _plain(y))
+    a, b = ops.promote_values(plain(x), plain(y))
     return ops.and_(a, b) if dt.is_bool(aval_of(a).dtype) else ops.mul(a, b)
 
 
@@ -149,7 +151,7 @@ def divide(x: ArrayLike, y: ArrayLike, /) -> Any:
     >>> divide(asarray([1, 2]), 2)
     Array([0.5, 1. ], dtype=float32)
     """
-    return ops.div(*_floats(x, y))
+    return ops.div(*as_floats(x, y))
 
 
 true_divide = divide
@@ -157,7 +159,7 @@ true_divide = divide
 
 def floor_divide(x: ArrayLike, y: ArrayLike, /) -> Any:
     """The quotient rounded down; integers by zero give -1 as in JAX."""
-    return ops.floor_divide(_plain(x), _plain(y))
+    return ops.floor_divide(plain(x), plain(y))
 
 
 def remainder(x: ArrayLike, y: ArrayLike, /) -> Any:
@@ -166,7 +168,7 @@ def remainder(x: ArrayLike, y: ArrayLike, /) -> Any:
     >>> remainder(-1, 3)
     Array(2, dtype=int32, weak_type=True)
     """
-    return ops.remainder(_plain(x), _plain(y))
+    return ops.remainder(plain(x), plain(y))
 
 
 mod = remainder
@@ -174,7 +176,7 @@ mod = remainder
 
 def fmod(x: ArrayLike, y: ArrayLike, /) -> Any:
     """The remainder of the division truncated towards zero, with the sign of x."""
-    a, b = ops.promote_values(_plain(x), _plain(y))
+    a, b = ops.promote_values(plain(x), plain(y))
     if dt.is_bool(aval_of(a).dtype):
         a, b = ops.cast(a, np.int32), ops.cast(b, np.int32)
     if dt.is_integer(aval_of(a).dtype):
@@ -189,7 +191,7 @@ def divmod(x: ArrayLike, y: ArrayLike, /) -> tuple[Any, Any]:
 
 def modf(x: ArrayLike, /) -> tuple[Any, Any]:
     """The fractional and the integral part, both with x's sign."""
-    value = _float(x)
+    value = as_float(x)
     whole = ops.trunc(value)
     return ops.sub(value, whole), whole
 
@@ -205,7 +207,7 @@ def power(x: ArrayLike, y: ArrayLike, /) -> Any:
     """
     if isinstance(y, (int, np.integer)) and not isinstance(y, bool):
         return ops.power(asarray(x), int(y))
-    return ops.power(_plain(x), _plain(y))
+    return ops.power(plain(x), plain(y))
 
 
 pow = power
@@ -213,7 +215,7 @@ pow = power
 
 def float_power(x: ArrayLike, y: ArrayLike, /) -> Any:
     """`x` ** y in floating point."""
-    return ops.pow(*_floats(x, y))
+    return ops.pow(*as_floats(x, y))
 
 
 def negative(x: ArrayLike, /) -> Any:
@@ -228,7 +230,7 @@ def positive(x: ArrayLike, /) -> Any:
 
 def reciprocal(x: ArrayLike, /) -> Any:
     """1 / x."""
-    return ops.recip(_float(x))
+    return ops.recip(as_float(x))
 
 
 def square(x: ArrayLike, /) -> Any:
@@ -252,7 +254,7 @@ abs = absolute
 
 def fabs(x: ArrayLike, /) -> Any:
     """|x| as a float."""
-    return ops.abs(_float(x))
+    return ops.abs(as_float(x))
 
 
 def sign(x: ArrayLike, /) -> Any:
@@ -264,7 +266,7 @@ def _rounding(name: str, f: Callable[[Any], Any], doc: str) -> Callable[[ArrayLi
     def run(x: ArrayLike, /) -> Any:
         value = asarray(x)
         whole = dt.is_integer(aval_of(value).dtype) or dt.is_bool(aval_of(value).dtype)
-        return value if whole else f(_float(value))
+        return value if whole else f(as_float(value))
 
     run.__name__ = run.__qualname__ = name
     run.__doc__ = doc
@@ -279,7 +281,7 @@ trunc = fix = _rounding("trunc", ops.trunc, "`x` without its fraction.")
 def rint(x: ArrayLike, /) -> Any:
     """The nearest integer as a float, ties to even."""
     value = asarray(x)
-    out = ops.round(_float(value))
+    out = ops.round(as_float(value))
     return out if dt.is_inexact(aval_of(value).dtype) else strong(out)
 
 
@@ -300,7 +302,7 @@ def round(a: ArrayLike, decimals: int = 0, out: None = None) -> Any:
                 fix="convert to float first",
             )
         return value
-    value = _float(value)
+    value = as_float(value)
     if decimals == 0:
         return ops.round(value)
     factor = float(10.0**decimals)
@@ -325,7 +327,7 @@ def minimum(x: ArrayLike, y: ArrayLike, /) -> Any:
 
 
 def _extremum(x: ArrayLike, y: ArrayLike, real: Any, complexes: Any) -> Any:
-    a, b = _plain(x), _plain(y)
+    a, b = plain(x), plain(y)
     if dt.is_complex(aval_of(a).dtype) or dt.is_complex(aval_of(b).dtype):
         return complexes(*ops.broadcast_values(*ops.promote_values(a, b)))
     return real(a, b)
@@ -333,13 +335,13 @@ def _extremum(x: ArrayLike, y: ArrayLike, real: Any, complexes: Any) -> Any:
 
 def fmax(x1: ArrayLike, x2: ArrayLike) -> Any:
     """The larger of two; a NaN yields to a number."""
-    a, b = ops.broadcast_values(*ops.promote_values(_plain(x1), _plain(x2)))
+    a, b = ops.broadcast_values(*ops.promote_values(plain(x1), plain(x2)))
     return ops.select(ops.or_(ops.gt(a, b), ops.ne(b, b)), a, b)
 
 
 def fmin(x1: ArrayLike, x2: ArrayLike) -> Any:
     """The smaller of two; a NaN yields to a number."""
-    a, b = ops.broadcast_values(*ops.promote_values(_plain(x1), _plain(x2)))
+    a, b = ops.broadcast_values(*ops.promote_values(plain(x1), plain(x2)))
     return ops.select(ops.or_(ops.lt(a, b), ops.ne(b, b)), a, b)
 
 
@@ -367,152 +369,9 @@ def clip(
     return out if high is None else minimum(high, out)
 
 
-def _comparison(name: str, f: Callable[[Any, Any], Any], doc: str) -> Callable[..., Any]:
-    def run(x: ArrayLike, y: ArrayLike, /) -> Any:
-        return f(_plain(x), _plain(y))
-
-    run.__name__ = run.__qualname__ = name
-    run.__doc__ = doc
-    return run
-
-
-equal = _comparison("equal", ops.eq, "Whether x == y; NaN equals nothing.")
-not_equal = _comparison("not_equal", ops.ne, "Whether x != y.")
-less = _comparison("less", ops.lt, "Whether x < y.")
-less_equal = _comparison("less_equal", ops.le, "Whether x <= y.")
-greater = _comparison("greater", ops.gt, "Whether x > y.")
-greater_equal = _comparison("greater_equal", ops.ge, "Whether x >= y.")
-
-
-def truth(x: ArrayLike) -> Any:
-    """Whether x is not 0."""
-    value = asarray(x)
-    return value if dt.is_bool(aval_of(value).dtype) else ops.ne(value, 0)
-
-
-def logical_and(x: ArrayLike, y: ArrayLike, /) -> Any:
-    """Whether both are true."""
-    return ops.and_(truth(x), truth(y))
-
-
-def logical_or(x: ArrayLike, y: ArrayLike, /) -> Any:
-    """Whether either is true."""
-    return ops.or_(truth(x), truth(y))
-
-
-def logical_xor(x: ArrayLike, y: ArrayLike, /) -> Any:
-    """Whether exactly one is true."""
-    return ops.xor(truth(x), truth(y))
-
-
-def logical_not(x: ArrayLike, /) -> Any:
-    """Whether x is false."""
-    return ops.not_(truth(x))
-
-
-bitwise_and = _comparison("bitwise_and", ops.and_, "`x` & y, bit by bit.")
-bitwise_or = _comparison("bitwise_or", ops.or_, "`x` | y, bit by bit.")
-bitwise_xor = _comparison("bitwise_xor", ops.xor, "`x` ^ y, bit by bit.")
-left_shift = bitwise_left_shift = _comparison("left_shift", ops.shift_left, "`x` << y.")
-
-
-def bitwise_not(x: ArrayLike, /) -> Any:
-    """~x, bit by bit."""
-    return ops.not_(asarray(x))
-
-
-invert = bitwise_invert = bitwise_not
-
-
-def right_shift(x: ArrayLike, y: ArrayLike, /) -> Any:
-    """`x` >> y, keeping the sign."""
-    a, b = ops.promote_values(_plain(x), _plain(y))
-    signed = dt.is_signed(aval_of(a).dtype)
-    return (ops.shift_right_arithmetic if signed else ops.shift_right_logical)(a, b)
-
-
-bitwise_right_shift = right_shift
-
-
-def isnan(x: ArrayLike, /) -> Any:
-    """Whether x is NaN."""
-    value = asarray(x)
-    return ops.ne(value, value)
-
-
-def isfinite(x: ArrayLike, /) -> Any:
-    """Whether x is neither infinite nor NaN."""
-    value = asarray(x)
-    if not dt.is_inexact(aval_of(value).dtype):
-        return ops.full(aval_of(value).shape, True, np.bool_)
-    if dt.is_complex(aval_of(value).dtype):
-        return ops.and_(ops.is_finite(ops.real(value)), ops.is_finite(ops.imag(value)))
-    return ops.is_finite(value)
-
-
-def isinf(x: ArrayLike, /) -> Any:
-    """Whether x is infinite."""
-    value = asarray(x)
-    if not dt.is_inexact(aval_of(value).dtype):
-        return ops.full(aval_of(value).shape, False, np.bool_)
-    if dt.is_complex(aval_of(value).dtype):
-        return ops.or_(isinf(ops.real(value)), isinf(ops.imag(value)))
-    return strong(ops.eq(ops.abs(value), np.inf))
-
-
-def isposinf(x: ArrayLike, /) -> Any:
-    """Whether x is +inf."""
-    return ops.eq(_float(x), np.inf)
-
-
-def isneginf(x: ArrayLike, /) -> Any:
-    """Whether x is -inf."""
-    return ops.eq(_float(x), -np.inf)
-
-
-def signbit(x: ArrayLike, /) -> Any:
-    """Whether the sign bit is set (true for -0.0)."""
-    value = asarray(x)
-    aval = aval_of(value)
-    if dt.is_bool(aval.dtype) or dt.is_unsigned(aval.dtype):
-        return ops.full(aval.shape, False, np.bool_)
-    if dt.is_floating(aval.dtype):
-        value = ops.bitcast(value, np.dtype(f"i{aval.dtype.itemsize}"))
-    return strong(ops.lt(value, 0))
-
-
-def copysign(x1: ArrayLike, x2: ArrayLike, /) -> Any:
-    """|x1| with the sign of x2."""
-    a, b = _floats(x1, x2)
-    size = ops.abs(a)
-    out = ops.select(signbit(b), ops.neg(size), size)
-    return out if aval_of(b).weak else strong(out)
-
-
-def nan_to_num(
-    x: ArrayLike,
-    copy: bool = True,
-    nan: Any = 0.0,
-    posinf: Any = None,
-    neginf: Any = None,
-) -> Any:
-    """NaN and infinities replaced; by default by 0 and the dtype's extremes."""
-    del copy
-    value = asarray(x)
-    dtype = aval_of(value).dtype
-    if not dt.is_floating(dtype):
-        return value
-    info = dt.finfo(dtype)
-    top = float(info.max) if posinf is None else posinf
-    bottom = float(info.min) if neginf is None else neginf
-    out = ops.select(ops.ne(value, value), ops.cast(nan, dtype), value)
-    out = ops.select(ops.eq(value, np.inf), ops.cast(top, dtype), out)
-    return ops.select(ops.eq(value, -np.inf), ops.cast(bottom, dtype), out)
-
-
 def logaddexp(x1: ArrayLike, x2: ArrayLike, /) -> Any:
     """log(exp(x1) + exp(x2)) without overflow. Where both are -inf the gradient is 0."""
-    return _logaddexp(*ops.broadcast_values(*_floats(x1, x2)))
+    return _logaddexp(*ops.broadcast_values(*as_floats(x1, x2)))
 
 
 @custom_jvp
@@ -537,14 +396,14 @@ def _logaddexp_jvp(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any
 
 def logaddexp2(x1: ArrayLike, x2: ArrayLike, /) -> Any:
     """log2(2**x1 + 2**x2) without overflow."""
-    a, b = _floats(x1, x2)
+    a, b = as_floats(x1, x2)
     ln2 = float(np.log(2))
     return _settled(ops.div(logaddexp(ops.mul(a, ln2), ops.mul(b, ln2)), ln2), x1, x2)
 
 
 def sinc(x: ArrayLike, /) -> Any:
     """sin(pi x) / (pi x), 1 at 0."""
-    value = _float(x)
+    value = as_float(x)
     zero = ops.eq(value, 0)
     angle = ops.mul(value, float(np.pi))
     safe = ops.select(zero, 1.0, angle)
@@ -555,12 +414,12 @@ def sinc(x: ArrayLike, /) -> Any:
 
 def deg2rad(x: ArrayLike, /) -> Any:
     """Degrees as radians."""
-    return ops.mul(_float(x), float(np.pi / 180))
+    return ops.mul(as_float(x), float(np.pi / 180))
 
 
 def rad2deg(x: ArrayLike, /) -> Any:
     """Radians as degrees."""
-    return ops.mul(_float(x), float(180 / np.pi))
+    return ops.mul(as_float(x), float(180 / np.pi))
 
 
 radians, degrees = deg2rad, rad2deg
@@ -568,54 +427,12 @@ radians, degrees = deg2rad, rad2deg
 
 def nextafter(x: ArrayLike, y: ArrayLike, /) -> Any:
     """The next float after x in the direction of y."""
-    return ops.nextafter(*_floats(x, y))
+    return ops.nextafter(*as_floats(x, y))
 
 
 def heaviside(x1: ArrayLike, x2: ArrayLike, /) -> Any:
     """0 below 0, x2 at 0, 1 above."""
-    a, b = _floats(x1, x2)
+    a, b = as_floats(x1, x2)
     a, b = ops.broadcast_values(a, b)
     out = ops.select(ops.eq(a, 0), b, ops.select(ops.lt(a, 0), 0.0, 1.0))
     return _settled(ops.select(ops.ne(a, a), a, out), x1, x2)
-
-
-def real(val: ArrayLike, /) -> Any:
-    """The real part."""
-    value = asarray(val)
-    return ops.real(value) if dt.is_complex(aval_of(value).dtype) else value
-
-
-def imag(val: ArrayLike, /) -> Any:
-    """The imaginary part; 0 for real input."""
-    value = asarray(val)
-    if dt.is_complex(aval_of(value).dtype):
-        return ops.imag(value)
-    return ops.full(aval_of(value).shape, 0, aval_of(value).dtype)
-
-
-def conjugate(x: ArrayLike, /) -> Any:
-    """The complex conjugate."""
-    value = asarray(x)
-    return ops.conj(value) if dt.is_complex(aval_of(value).dtype) else value
-
-
-conj = conjugate
-
-
-def angle(z: ArrayLike, deg: bool = False) -> Any:
-    """The angle of a complex number in the plane, in radians or degrees."""
-    value = _float(z)
-    out = ops.atan2(imag(value), real(value))
-    return rad2deg(out) if deg else out
-
-
-def iscomplexobj(x: Any) -> bool:
-    """Whether the dtype is complex: of an array, a number, or anything that has a dtype."""
-    if x is None:
-        return False
-    return dt.is_complex(np.dtype(x.dtype) if hasattr(x, "dtype") else aval_of(asarray(x)).dtype)
-
-
-def isrealobj(x: Any) -> bool:
-    """Whether the dtype is not complex."""
-    return not iscomplexobj(x)

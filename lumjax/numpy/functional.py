@@ -13,8 +13,8 @@ from lumjax import dtype as dt
 from lumjax import ops
 from lumjax.errors import ArgumentValueError, ShapeError
 from lumjax.numpy.creation import asarray, broadcast_to
-from lumjax.numpy.elementwise import isnan
 from lumjax.numpy.indexing import getitem
+from lumjax.numpy.logic import isnan
 from lumjax.numpy.manipulation import flip, moveaxis
 from lumjax.numpy.reductions import all as _all
 from lumjax.numpy.sorting import searchsorted

@@ -20,7 +20,7 @@ from lumjax.numpy.decompositions import (
     pinv, qr, QRResult, slogdet, SlogdetResult, solve, svd, SVDResult, svdvals, tensorinv,
     tensorsolve,
 )
-from lumjax.numpy.elementwise import isnan
+from lumjax.numpy.logic import isnan
 from lumjax.numpy.manipulation import matrix_transpose as matrix_transpose
 from lumjax.numpy.reductions import max as _max
 from lumjax.numpy.reductions import min as _min

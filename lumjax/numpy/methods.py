@@ -13,11 +13,13 @@ from lumjax import dtype as dt
 from lumjax import ops
 from lumjax.errors import ArgumentValueError, ConcretizationError
 from lumjax.numpy import (
+    complexes,
     creation,
     editing,
     elementwise,
     indexing,
     linear,
+    logic,
     manipulation,
     reductions,
     sorting,
@@ -32,7 +34,7 @@ _FUNCTIONS: tuple[Callable[..., Any], ...] = (
     reductions.var, reductions.std, reductions.all, reductions.any, reductions.argmax,
     reductions.argmin, reductions.cumsum, reductions.cumprod, reductions.ptp,
     manipulation.swapaxes, manipulation.squeeze, manipulation.repeat, manipulation.ravel,
-    indexing.take, indexing.nonzero, elementwise.clip, elementwise.round, elementwise.conj,
+    indexing.take, indexing.nonzero, elementwise.clip, elementwise.round, complexes.conj,
     sorting.sort, sorting.argsort, sorting.searchsorted, linear.dot, linear.diagonal,
     creation.copy, creation.astype, editing.argpartition, editing.choose,
 )  # fmt: skip
@@ -159,7 +161,7 @@ def _dlpack_device(self: Any) -> tuple[int, int]:
 
 
 def _contains(self: Any, value: Any) -> bool:
-    return bool(_value(elementwise.equal(self, value), "in").any())
+    return bool(_value(logic.equal(self, value), "in").any())
 
 
 def _deepcopy(self: Any, memo: Any) -> Any:
@@ -183,8 +185,8 @@ _PROPERTIES: dict[str, Callable[[Any], Any]] = {
     "at": At,
     "T": manipulation.transpose,
     "mT": manipulation.matrix_transpose,
-    "real": elementwise.real,
-    "imag": elementwise.imag,
+    "real": complexes.real,
+    "imag": complexes.imag,
     "nbytes": lambda x: aval_of(x).size * aval_of(x).dtype.itemsize,
     "itemsize": lambda x: aval_of(x).dtype.itemsize,
     "device": lambda _: HOST,
@@ -212,7 +214,7 @@ def install() -> None:
     methods |= {n: property(f) for n, f in _PROPERTIES.items()}
     methods |= {
         "reshape": _reshape, "transpose": _transpose, "flatten": _flatten, "item": _item,
-        "tolist": _tolist, "conj": elementwise.conj, "conjugate": elementwise.conj,
+        "tolist": _tolist, "conj": complexes.conj, "conjugate": complexes.conj,
         "block_until_ready": _block_until_ready,
         "devices": _devices, "copy_to_host_async": _copy_to_host_async,
         "__getitem__": indexing.getitem, "__iter__": _iter,

@@ -10,8 +10,8 @@ import numpy as np
 from lumjax import dtype as dt
 from lumjax import ops
 from lumjax.numpy.creation import asarray
-from lumjax.numpy.elementwise import isnan
 from lumjax.numpy.indexing import where
+from lumjax.numpy.logic import isnan
 from lumjax.numpy.manipulation import ravel
 from lumjax.numpy.reductions import all as _all
 from lumjax.numpy.reductions import argmax, argmin, cumprod, cumsum, nanmean, prod

@@ -9,7 +9,7 @@ import numpy as np
 from lumjax import ops
 from lumjax.numpy.creation import asarray
 from lumjax.numpy.editing import compress, static_index
-from lumjax.numpy.elementwise import logical_not
+from lumjax.numpy.logic import logical_not
 from lumjax.numpy.manipulation import concatenate, ravel
 from lumjax.numpy.sorting import isin, sort, unique
 from lumjax.trace.core import aval_of

@@ -10,10 +10,12 @@ import numpy as np
 from lumjax import dtype as dt
 from lumjax import ops
 from lumjax.errors import ArgumentValueError, ShapeError
+from lumjax.numpy.complexes import real
 from lumjax.numpy.creation import arange, asarray, linspace, ones
-from lumjax.numpy.elementwise import clip, cos, isnan, real, sqrt
+from lumjax.numpy.elementwise import clip, cos, sqrt
 from lumjax.numpy.indexing import where
 from lumjax.numpy.linear import diag, dot
+from lumjax.numpy.logic import isnan
 from lumjax.numpy.manipulation import concatenate, ravel
 from lumjax.numpy.reductions import average, diff
 from lumjax.numpy.reductions import max as _max
