@@ -98,9 +98,15 @@ if _typing.TYPE_CHECKING:  # these are loaded when they are first mentioned
     )
     from lumjax.parallel import (
         check_tracer_leaks as check_tracer_leaks,
+        checking_leaks as checking_leaks,
+        debug_infs as debug_infs,
+        debug_key_reuse as debug_key_reuse,
+        debug_nans as debug_nans,
         default_device as default_device,
         default_matmul_precision as default_matmul_precision,
         disable_jit as disable_jit,
+        explain_cache_misses as explain_cache_misses,
+        log_compiles as log_compiles,
         make_array_from_callback as make_array_from_callback,
         make_array_from_process_local_data as make_array_from_process_local_data,
         make_array_from_single_device_arrays as make_array_from_single_device_arrays,
@@ -129,7 +135,8 @@ _LATER = (
 )
 _NAMES = {  # in which module a name is
     "custom_derivatives": ("custom_gradient",),
-    "parallel": ("check_tracer_leaks", "default_device", "default_matmul_precision",
+    "parallel": ("check_tracer_leaks", "checking_leaks", "debug_infs", "debug_key_reuse",
+        "debug_nans", "explain_cache_misses", "log_compiles", "default_device", "default_matmul_precision",
         "disable_jit", "make_array_from_callback", "make_array_from_process_local_data",
         "make_array_from_single_device_arrays", "numpy_dtype_promotion", "numpy_rank_promotion",
         "pmap", "transfer_guard", "typeof",),

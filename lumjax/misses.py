@@ -132,7 +132,7 @@ class History:
         miss = Miss(number, signature, source, seconds, kept, nearest, tuple(why))
         self.misses.append(miss)
         if config.log_compiles:
-            logger.warning("traced %s for %s in %.1f ms", self.name, signature, 1e3 * seconds)
+            logger.warning("Finished tracing %s for %s in %.6f sec", self.name, signature, seconds)
         if config.explain_cache_misses:
             logger.warning("cache miss of %s, %s", self.name, miss)
 
@@ -161,9 +161,11 @@ def _times(count: int) -> str:
 
 
 def compiled(name: str, seconds: float) -> None:
-    """Log that a program was compiled, where the settings ask for that."""
+    """Log that a program was compiled, where the settings ask for that, in words that tools which
+    read JAX's log look for.
+    """
     if config.log_compiles:
-        logger.warning("compiled %s in %.1f ms", name, 1e3 * seconds)
+        logger.warning("Finished native compilation of jit(%s) in %.6f sec", name, seconds)
 
 
 def named(names: Sequence[str], count: int) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from lumjax import numpy as jnp
@@ -70,11 +70,32 @@ def disable_jit(disable: bool = True) -> Generator[None]:
         yield
 
 
-@contextmanager
-def check_tracer_leaks(new_val: bool = True) -> Generator[None]:
-    """Look for tracers that outlive their transformation: they always raise when they are used."""
-    del new_val
-    yield
+def _mode(name: str, doc: str) -> Callable[..., AbstractContextManager[None]]:
+    """A scope of this thread in which one setting is on, or off."""
+
+    @contextmanager
+    def mode(new_val: bool = True) -> Generator[None]:
+        with config.scope(**{name: bool(new_val)}):
+            yield
+
+    mode.__name__ = mode.__qualname__ = name
+    mode.__doc__ = doc
+    return mode
+
+
+check_tracer_leaks = _mode(
+    "check_tracer_leaks", "Look for tracers that outlive their transformation, inside the block."
+)
+checking_leaks = check_tracer_leaks
+debug_nans = _mode("debug_nans", "Raise where a NaN comes up, inside the block.")
+debug_infs = _mode("debug_infs", "Raise where an infinity comes up, inside the block.")
+debug_key_reuse = _mode("debug_key_reuse", "Raise where a random key is used twice.")
+explain_cache_misses = _mode(
+    "explain_cache_misses", "Log why jitted functions are traced again, inside the block."
+)
+log_compiles = _mode(
+    "log_compiles", "Log what is traced and compiled, and for how long, inside the block."
+)
 
 
 @contextmanager
@@ -162,9 +183,15 @@ def make_array_from_process_local_data(
 
 __all__ = [
     "check_tracer_leaks",
+    "checking_leaks",
+    "debug_infs",
+    "debug_key_reuse",
+    "debug_nans",
     "default_device",
     "default_matmul_precision",
     "disable_jit",
+    "explain_cache_misses",
+    "log_compiles",
     "make_array_from_callback",
     "make_array_from_process_local_data",
     "make_array_from_single_device_arrays",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import logging
 import sys
 from collections.abc import Iterable, Sequence
 from importlib.abc import Loader
@@ -75,7 +76,21 @@ class _Finder:
         """There are none."""
 
 
+class _Relay(logging.Handler):
+    """What lumjax logs, for listeners of the logger "jax"."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Pass it on; the root's handlers have it from lumjax's logger already."""
+        jax = logging.getLogger("jax")
+        for handler in jax.handlers:
+            if record.levelno >= handler.level:
+                handler.handle(record)
+        if not jax.hasHandlers() and logging.lastResort is not None:
+            logging.lastResort.handle(record)
+
+
 _finder = _Finder()
+_relay = _Relay()
 
 
 def installed() -> bool:
@@ -109,6 +124,7 @@ def install() -> None:
             fix="install the hook before anything imports jax, or compare in a second process",
         )
     sys.meta_path.insert(0, _finder)  # pyright: ignore[reportArgumentType]
+    logging.getLogger("lumjax").addHandler(_relay)
 
 
 def uninstall() -> None:
@@ -119,5 +135,6 @@ def uninstall() -> None:
     """
     if installed():
         sys.meta_path.remove(_finder)  # pyright: ignore[reportArgumentType]
+        logging.getLogger("lumjax").removeHandler(_relay)
         for name in [n for n in sys.modules if _is_ours(n)]:
             del sys.modules[name]
