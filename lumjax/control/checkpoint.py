@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from lumjax import tree
+from lumjax.config import config
 from lumjax.control.call import call, call_p
 from lumjax.control.policies import Policy
 from lumjax.control.staging import (
@@ -30,6 +31,7 @@ from lumjax.control.staging import (
     spread,
     stage_tree,
 )
+from lumjax.debugging.keys import without_checks
 from lumjax.errors import StaticArgumentError
 from lumjax.grad.reverse import LinearTrace
 from lumjax.ops.barrier import barrier
@@ -209,8 +211,9 @@ class _Plan:
 def _plan(jaxpr: Jaxpr, linear: Flags, policy: Policy | None, prevent_cse: bool) -> _Plan:
     part = split_of(_flattened(jaxpr) if policy is not None else jaxpr, linear)
     known = part.known
-    outs, residuals = known.outputs[: part.known_outs], known.outputs[part.known_outs :]
-    recompute = dce(replace(known, outputs=residuals))
+    outs = known.outputs[: part.known_outs]
+    again = without_checks(known) if config.debug_key_reuse or config.debug_index else known
+    recompute = dce(replace(again, outputs=again.outputs[part.known_outs :]))
     saved = _saved(recompute, policy)
     needed = dce(_cut_off(recompute, saved))
     mentioned = {*needed.outputs, *(a for e in needed.eqns for a in e.inputs)}

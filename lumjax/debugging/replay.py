@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from lumjax import dtype as dt
-from lumjax.debugging.checks import PASSING
+from lumjax.debugging.keys import PASSING
 from lumjax.debugging.values import Wanted, describe, first_index, non_finite
 from lumjax.errors import NonFiniteError
 from lumjax.record import record

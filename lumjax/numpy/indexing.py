@@ -22,6 +22,7 @@ from lumjax.errors import (
     ShapeError,
 )
 from lumjax.numpy.creation import asarray, broadcast_to
+from lumjax.ops.passing import checked_index
 from lumjax.record import record
 from lumjax.trace.array import Array
 from lumjax.trace.core import Tracer, aval_of, traced
@@ -151,6 +152,8 @@ def _mask_indices(mask: Any, lengths: tuple[Any, ...], axis: int) -> list[Array]
 
 
 def _check(entry: Any, length: Any, axis: int) -> Any:
+    if isinstance(entry, Tracer) and entry.concrete() is None:
+        return checked_index(entry, length, f"indexing axis {axis}")
     if isinstance(entry, (slice, Tracer)) or not isinstance(length, int):
         return entry
     low, high = (entry, entry) if isinstance(entry, int) else _range(entry)
@@ -168,13 +171,21 @@ def _range(entry: Array) -> tuple[Any, Any]:
     return (int(entry.data.min()), int(entry.data.max())) if entry.data.size else (None, None)
 
 
-def getitem(x: Any, index: Any, mode: str | None = None, fill_value: Any = None) -> Any:
-    """x[index] by NumPy's rules."""
+def getitem(
+    x: Any,
+    index: Any,
+    mode: str | None = None,
+    fill_value: Any = None,
+    checked: bool | None = None,
+) -> Any:
+    """x[index] by NumPy's rules. Known indices out of range raise where no mode is named, or where
+    they are to be `checked` in any case.
+    """
     value = asarray(x)
     items = index if isinstance(index, tuple) else (index,)
     if any(isinstance(i, (bool, np.bool_)) for i in items):
         value, index = _without_flags(value, items)
-    parsed = _parse(aval_of(value).shape, index, checked=mode is None)
+    parsed = _parse(aval_of(value).shape, index, mode is None if checked is None else checked)
     if all(isinstance(e, (int, slice)) for e in parsed.entries):
         out = _basic(value, parsed.entries)
         kept = [k for k, e in enumerate(_interleave(parsed)) if not isinstance(e, int)]
@@ -358,8 +369,8 @@ def take(
 ) -> Any:
     """Elements along an axis (of the flattened array by default).
 
-    `mode` is "fill" (the default: out-of-range indices give NaN, or the dtype's extreme), "clip" or
-    "wrap".
+    `mode` is "fill" (out-of-range indices give NaN, or the dtype's extreme), "clip" or "wrap". By
+    default known indices out of range raise IndexRangeError, traced ones give NaN as with "fill".
 
     >>> take(asarray([10, 20, 30]), asarray([2, 0]))
     Array([30, 10], dtype=int32)
@@ -370,12 +381,13 @@ def take(
         value, axis = ops.reshape(value, (aval_of(value).size,)), 0
     axis = ops.canonical_axis("jnp.take", axis, aval_of(value).ndim)
     index = asarray(indices)
-    length = aval_of(value).shape[axis]
+    length, checked = aval_of(value).shape[axis], mode is None
     if mode == "wrap":
         index, mode = ops.rem(ops.add(ops.rem(index, length), length), length), "clip"
     elif mode == "clip":  # here negative indices do not count from the end
         index = ops.max(index, 0)
-    return getitem(value, (*[slice(None)] * axis, index), mode or "fill", fill_value)
+    place = (*[slice(None)] * axis, index)
+    return getitem(value, place, mode or "fill", fill_value, checked)
 
 
 def take_along_axis(
@@ -424,7 +436,7 @@ def take_along_axis(
     )
     if any(isinstance(n, int) and n == 0 for n in aval_of(value).shape):
         return ops.full(aval_of(index).shape, 0, aval_of(value).dtype)
-    index = wrap_negative(index, lengths[axis])
+    index = wrap_negative(index if mode else _check(index, lengths[axis], axis), lengths[axis])
     others = tuple(k for k in range(rank) if k != axis)
     numbers = ops.GatherDimensionNumbers(
         offset_dims=(),

@@ -140,7 +140,7 @@ class AtIndex:
         index = self.index if whole is None else _without_tail(self.index, whole)
         numbers = np.arange(count, dtype=np.int32).reshape(rows)
         if any(isinstance(i, Tracer) for i in _flat(index)):
-            places = getitem(Array(numbers), index, mode=_reading(mode), fill_value=count)
+            places = getitem(Array(numbers), index, _reading(mode), count, checked=mode is None)
         else:
             with using(EvalTrace()):  # known now, also while a program is traced
                 how = None if mode is None else _reading(mode)

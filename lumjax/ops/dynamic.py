@@ -27,6 +27,7 @@ from lumjax.ops.checks import (
 from lumjax.ops.compare import lt
 from lumjax.ops.elementwise import add, cast, select
 from lumjax.ops.index import gather_p, scatter_p
+from lumjax.ops.passing import checked_index
 from lumjax.ops.view import (
     batch_first,
     concatenate,
@@ -66,17 +67,17 @@ def dynamic_slice(operand: Value, start_indices: Any, slice_sizes: Any) -> Value
     Negative starts count from the end; then starts are clamped so that the window lies inside.
     """
     sizes = static_dims("dynamic_slice", "a slice size", slice_sizes)
-    starts = _starts("dynamic_slice", operand, start_indices)
+    starts = _starts("dynamic_slice", operand, start_indices, sizes)
     return apply(dynamic_slice_p, operand, *starts, slice_sizes=sizes)[0]
 
 
 def dynamic_update_slice(operand: Value, update: Value, start_indices: Any) -> Value:
     """`operand` with the window at `start_indices` replaced; starts as in dynamic_slice."""
-    starts = _starts("dynamic_update_slice", operand, start_indices)
+    starts = _starts("dynamic_update_slice", operand, start_indices, shape_of(update))
     return apply(dynamic_update_slice_p, operand, update, *starts)[0]
 
 
-def _starts(operation: str, operand: Value, given: Any) -> list[Value]:
+def _starts(operation: str, operand: Value, given: Any, sizes: Shape) -> list[Value]:
     """The start of each axis as a scalar, negative ones counted from the end."""
     shape = shape_of(operand)
     if hasattr(given, "aval") or isinstance(given, (np.ndarray, np.generic, int)):
@@ -85,6 +86,10 @@ def _starts(operation: str, operand: Value, given: Any) -> list[Value]:
         given = [reshape(slice(vector, (k,), (k + 1,)), ()) for k in range(int(count))]
     starts = list(given)
     check_length(operation, "start indices", starts, len(shape))
+    if len(sizes) == len(shape):
+        starts = [
+            checked_index(s, n, operation, m) for s, n, m in zip(starts, shape, sizes, strict=True)
+        ]
     return [_from_end(s, n) for s, n in zip(starts, shape, strict=True)]
 
 

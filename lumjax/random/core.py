@@ -15,6 +15,7 @@ from lumjax import dtype as dt
 from lumjax import numpy as jnp
 from lumjax import ops
 from lumjax.config import config
+from lumjax.debugging.keys import consumed, renewed
 from lumjax.errors import ArgumentTypeError, ArgumentValueError, DTypeError, ShapeError
 from lumjax.trace.core import Tracer, aval_of
 
@@ -59,7 +60,7 @@ def key(seed: Any, *, impl: str | None = None, dtype: Any = None) -> Key:
     ()
     """
     _check_impl(impl, dtype)
-    return ops.random_wrap(_seed_words(seed))
+    return ops.random_wrap(renewed(_seed_words(seed)))
 
 
 def PRNGKey(seed: Any, *, impl: str | None = None) -> Key:
@@ -69,7 +70,7 @@ def PRNGKey(seed: Any, *, impl: str | None = None) -> Key:
     Array([0, 7], dtype=uint32)
     """
     _check_impl(impl)
-    return _seed_words(seed)
+    return jnp.asarray(renewed(_seed_words(seed)))
 
 
 def _check_impl(impl: Any, dtype: Any = None) -> None:
@@ -105,12 +106,15 @@ def key_impl(keys: Key) -> str:
 
 
 def clone(key: Key) -> Key:
-    """The same key (a hint to JAX's reuse checker)."""
-    return jnp.asarray(key)
+    """The same key, which may then be used once more where debug_key_reuse looks."""
+    if not config.debug_key_reuse:
+        return jnp.asarray(key)
+    words = renewed(key_data(key))
+    return ops.random_wrap(words) if dt.is_key(aval_of(jnp.asarray(key)).dtype) else words
 
 
-def _words(operation: str, key: Key) -> tuple[Any, Any, bool]:
-    """The two words of one key, and whether it is typed."""
+def _words(operation: str, key: Key, consume: bool = True) -> tuple[Any, Any, bool]:
+    """The two words of one key, which is used up by that, and whether it is typed."""
     if not isinstance(key, (Tracer, jnp.ndarray, np.ndarray)):
         raise ArgumentTypeError(
             operation=operation,
@@ -130,6 +134,8 @@ def _words(operation: str, key: Key) -> tuple[Any, Any, bool]:
             got=str(aval),
             fix="index the keys, or map over them with vmap",
         )
+    if consume:
+        value = consumed(value, operation)
     first, second = (ops.squeeze(ops.slice(value, (k,), (k + 1,)), (0,)) for k in (0, 1))
     return first, second, typed
 
@@ -163,13 +169,13 @@ def split(key: Key, num: int | tuple[int, ...] = 2) -> Key:
     first, second, typed = _words("random.split", key)
     shape = (num,) if isinstance(num, (int, np.integer)) else tuple(num)
     high, low = _hash((first, second), *_counts(shape))
-    words = jnp.stack([high, low], axis=-1)
+    words = renewed(jnp.stack([high, low], axis=-1), len(shape))
     return ops.random_wrap(words) if typed else words
 
 
 def fold_in(key: Key, data: Any) -> Key:
     """A new key from a key and an integer."""
-    first, second, typed = _words("random.fold_in", key)
+    first, second, typed = _words("random.fold_in", key, consume=False)
     value = jnp.asarray(data)
     if aval_of(value).ndim or not dt.is_integer(aval_of(value).dtype):
         raise ArgumentTypeError(
@@ -184,7 +190,7 @@ def fold_in(key: Key, data: Any) -> Key:
         low = ops.bitcast(value, np.uint32)
     else:
         low = ops.cast(value, np.uint32)
-    words = jnp.stack(_hash((first, second), ops.full((), 0, np.uint32), low))
+    words = renewed(jnp.stack(_hash((first, second), ops.full((), 0, np.uint32), low)))
     return ops.random_wrap(words) if typed else words
 
 
@@ -212,7 +218,7 @@ def drawn_shape(operation: str, shape: Any) -> tuple[Any, ...]:
 
 
 def _bits(key: Key, width: int, shape: Sequence[Any]) -> Any:
-    first, second, _ = _words("random bits", key)
+    first, second, _ = _words("random numbers", key)
     high, low = _hash((first, second), *_counts(shape))
     if width == 64:
         wide = ops.shift_left(ops.cast(high, np.uint64), np.uint64(32))

@@ -16,6 +16,7 @@ from lumjax import numpy as jnp
 from lumjax import ops
 from lumjax.config import config
 from lumjax.control.scan import scan, while_loop
+from lumjax.debugging.keys import consumed, unchecked
 from lumjax.errors import DTypeError
 from lumjax.random.core import Key, drawn_shape, floating, key_data, split, uniform
 from lumjax.random.gamma import common_shape
@@ -55,11 +56,12 @@ def poisson(key: Key, lam: Any, shape: Shape | None = None, dtype: Any = None) -
     kind = _integer("random.poisson", dtype)
     shape = common_shape("random.poisson", shape, lam)
     rate = jnp.broadcast_to(ops.cast(jnp.asarray(lam), np.float32), shape)
-    words = key_data(key)
+    words = consumed(key_data(key), "random.poisson")
     small = jnp.isnan(rate) | (rate < 10)
     limit = kind.type(np.iinfo(kind).max)
-    low = _multiplied(words, jnp.where(small, rate, 0.0), kind, limit)
-    high = _rejected_poisson(words, jnp.where(small, 1e5, rate), kind, limit)
+    with unchecked():
+        low = _multiplied(words, jnp.where(small, rate, 0.0), kind, limit)
+        high = _rejected_poisson(words, jnp.where(small, 1e5, rate), kind, limit)
     out = jnp.where(small, low, high)
     return jnp.where(rate == 0, kind.type(0), out)
 
@@ -141,12 +143,13 @@ def binomial(key: Key, n: Any, p: Any, shape: Shape | None = None, dtype: Any = 
     q = jnp.where(bad_chance, 0.01, q)
     few = bad_count | (count * q <= 10.0)
     count = jnp.floor(count)
-    words = key_data(key)
+    words = consumed(key_data(key), "random.binomial")
     limit = np.float32(np.finfo(np.float32).max)
-    waits = _inverted(words, jnp.where(few, count, 0.0), q, kind, limit)
-    many = _rejected_binomial(
-        words, jnp.where(few, 1e4, count), jnp.where(few, 0.5, q), kind, limit
-    )
+    with unchecked():
+        waits = _inverted(words, jnp.where(few, count, 0.0), q, kind, limit)
+        many = _rejected_binomial(
+            words, jnp.where(few, 1e4, count), jnp.where(few, 0.5, q), kind, limit
+        )
     out = jnp.where(few, waits, many)
     invalid = bad_chance | bad_count
     out = jnp.where(invalid, np.asarray(np.nan, kind), out)

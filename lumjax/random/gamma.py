@@ -18,6 +18,7 @@ from lumjax import ops
 from lumjax.config import config
 from lumjax.control.custom import custom_jvp
 from lumjax.control.scan import while_loop
+from lumjax.debugging.keys import unchecked
 from lumjax.errors import ShapeError
 from lumjax.random.core import (
     Key,
@@ -101,7 +102,7 @@ def _samples(words: Any, alpha: Any, in_logs: bool) -> Any:
         return alpha
     keys = split(words, count)
     # Few rounds of much work each: outside of jit it is not worth while to compile the loops.
-    with config.scope(interpret=True):
+    with unchecked(), config.scope(interpret=True):
         out = vmap(lambda k, a: _one(k, a, in_logs))(keys, jnp.reshape(alpha, (count,)))
     return jnp.reshape(out, shape)
 
