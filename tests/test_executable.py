@@ -51,6 +51,25 @@ def test_eval_between_kernels():
     assert all(s.why for s in made.evaluated())
 
 
+@pytest.mark.parametrize("draw", [
+    lambda k: lumjax.random.split(k),
+    lambda k: lumjax.random.fold_in(k, 3),
+    lambda k: lumjax.random.bits(k, (5,)),
+    lambda k: lumjax.random.uniform(k, (5,), minval=-2.0),
+    lambda k: lumjax.random.normal(k, (3, 4)),
+    lambda k: lumjax.random.bernoulli(k, 0.3, (5,)),
+    lambda k: lumjax.random.randint(k, (5,), 0, 10),
+    lambda k: lumjax.random.exponential(k, (5,)),
+    lambda k: lumjax.random.categorical(k, jnp.arange(4.0)),
+    lambda k: lumjax.random.truncated_normal(k, -1.0, 1.0, (5,)),
+])  # fmt: skip
+def test_random_numbers_are_drawn_by_kernels(draw):
+    key = lumjax.random.PRNGKey(7)
+    made, out = executable(draw, key)
+    assert [s.why for s in made.evaluated()] == []
+    np.testing.assert_allclose(out, np.asarray(draw(key)), rtol=3e-6)
+
+
 def test_outputs_own_their_memory():
     f = lumjax.jit(lambda x: x * 2)
     first = f(jnp.ones(100_000))

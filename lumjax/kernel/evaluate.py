@@ -465,11 +465,11 @@ class _Run:
     def _apply(self, op: ScalarOp, args: tuple[Term, ...], dtype: dt.DType) -> Array:
         inner = _inside(dtype, self.wide)
         values = [self.memo[a] for a in args]
-        if Trait.CAST in op.traits or op.name == "cast":
-            rounded = values[0] if self.wide else convert(values[0], dtype)
-            return convert(rounded, inner)
         if op.name in _BITWISE_OF_FLOATS:
             values = [convert(v, a.dtype) for v, a in zip(values, args, strict=True)]
+        elif Trait.CAST in op.traits or op.name == "cast":
+            rounded = values[0] if self.wide else convert(values[0], dtype)
+            return convert(rounded, inner)
         with np.errstate(all="ignore"):
             return convert(np.asarray(op.numpy(*values)), inner)
 

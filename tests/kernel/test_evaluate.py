@@ -16,7 +16,8 @@ from lumjax.kernel.evaluate import (
     identity,
     strain,
 )
-from lumjax.kernel.term import Load, Root
+from lumjax.kernel.term import Apply, Load, Root
+from lumjax.ops.integer import bitcast_op
 from lumjax.trace import dim as dims
 from lumjax.trace.form import ReduceOp
 from tests.kernel.build import (
@@ -232,3 +233,12 @@ def test_noise_moves_results_by_rounding_errors():
     again = evaluate(r, {"x": x}, wide=True, noise=1)
     np.testing.assert_array_equal(noisy, again)
     assert np.any(noisy != evaluate(r, {"x": x}, wide=True, noise=2))
+
+
+def test_bits_stay_bits_when_floats_are_wide():
+    i = axis("i", 3)
+    bits = np.array([0x3F800000, 0x40490FDB, 0x80000000], np.uint32)
+    term = Apply(bitcast_op(dt.float32), (load("x", i, dtype=dt.uint32),), dt.float32)
+    for wide in (False, True):
+        values = evaluate(root("o", (i,), term), {"x": bits}, wide=wide)
+        np.testing.assert_array_equal(values, bits.view(np.float32))
