@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 
-from benchmarks import derive, dispatch, gpt, mnist, speed
+from benchmarks import derive, dispatch, gpt, memory, mnist, speed
 
 MEASUREMENTS = {
     "derive": derive.main,
     "dispatch": dispatch.main,
     "gpt": gpt.main,
+    "memory": memory.main,
     "mnist": mnist.main,
     "speed": speed.main,
 }

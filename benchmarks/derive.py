@@ -58,12 +58,6 @@ def derive(name: str, program: Program, size: int) -> Derived:
     seconds = time.process_time() - started
     executable: Any = compiled.executable
     kernels = [k for s in executable.native() for k in s.kernels]
-    outputs = {v for v, _ in executable._outputs}
-    stored = [
-        int(np.prod(b.shape))
-        for s in executable.native()
-        for b in (*s.found.plan.temporaries, *_crossing(s, outputs))
-    ]
     with config.scope(interpret=True):
         want = lumjax.tree.leaves(lumjax.jit(f)(*args))
     got = lumjax.tree.leaves(compiled(*args))
@@ -73,7 +67,7 @@ def derive(name: str, program: Program, size: int) -> Derived:
         len(kernels),
         executable.launches,
         program.kernels,
-        max(stored, default=0),
+        stored(executable),
         forbidden,
         executable.arena_bytes,
         tuple(f"{e.eqn.prim.name}: {e.why}" for e in executable.evaluated()),
@@ -81,6 +75,17 @@ def derive(name: str, program: Program, size: int) -> Derived:
         seconds,
         max(map(_distance, got, want)),
     )
+
+
+def stored(executable: Any) -> int:
+    """Elements of the largest value that is stored between kernels."""
+    outputs = {v for v, _ in executable._outputs}
+    sizes = [
+        int(np.prod(b.shape))
+        for s in executable.native()
+        for b in (*s.found.plan.temporaries, *_crossing(s, outputs))
+    ]
+    return max(sizes, default=0)
 
 
 def _crossing(stage: Any, outputs: set[Any]) -> list[Any]:
