@@ -20,6 +20,7 @@ from lumjax import tree
 from lumjax.config import config
 from lumjax.control.call import call_p
 from lumjax.debugging import watch as watch  # watches operations while a debug mode is on
+from lumjax.donation import check_distinct, given_arrays, settled
 from lumjax.dtype import canonicalize
 from lumjax.errors import (
     ArgumentTypeError,
@@ -307,6 +308,21 @@ class Jitted(Generic[P, R]):
         return len(self._programs)
 
 
+class Donating(Jitted[P, R]):
+    """A jitted function that may use the memory of some arguments: their arrays are gone after the
+    call, if a result has their shape and dtype.
+    """
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run, and delete the donated arrays."""
+        if type(current()) is not EvalTrace:
+            return super().__call__(*args, **kwargs)
+        given = given_arrays(self.fun, self.donate, args, kwargs)
+        check_distinct(self._name, given, (args, kwargs))
+        result: Any = super().__call__(*args, **kwargs)
+        return settled(self._name, given, result)
+
+
 @record
 class Lowered:
     """A traced program, not yet compiled."""
@@ -454,8 +470,9 @@ def jit(
     `fun` is a pure function of arrays, numbers and pytrees of them. `static_argnums` and
     `static_argnames` name arguments that are (hashable) Python values of the program: a new value
     traces anew. `donate_argnums` and `donate_argnames` name arguments whose buffers the caller will
-    not use again; they are checked, but their memory is not reused yet. `keep_unused`, `device`,
-    `backend` and `inline` are accepted as JAX does and change nothing.
+    not use again: where a result has the shape and dtype, the array is deleted by the call, and a
+    later use raises DonationError; where none has, DonationWarning says so. `keep_unused`,
+    `device`, `backend` and `inline` are accepted as JAX does and change nothing.
 
     How hard the compiler tries; what is None is taken from `lumjax.config`:
 
@@ -522,4 +539,5 @@ def jit(
         search_background=background,
         search_memory=memory,
     )
-    return Jitted(fun, nums, names, donated[0] | donated[1], settings)
+    donate = donated[0] | donated[1]
+    return (Donating if donate else Jitted)(fun, nums, names, donate, settings)

@@ -26,7 +26,7 @@ from lumjax.numpy import (
 )
 from lumjax.numpy.updates import At
 from lumjax.target import HOST, Place
-from lumjax.trace.array import Array
+from lumjax.trace.array import Array, delete
 from lumjax.trace.core import Tracer, aval_of, set_methods, traced
 
 _FUNCTIONS: tuple[Callable[..., Any], ...] = (
@@ -176,6 +176,12 @@ def _sharding(self: Any) -> Any:
     return importlib.import_module("lumjax.sharding").SingleDeviceSharding()
 
 
+def _delete(self: Any) -> None:
+    """Let go of the memory; later uses of the array raise DonationError."""
+    if isinstance(self, Array):
+        delete(self, "has been deleted by its method delete")
+
+
 def _copy_to_host_async(self: Any) -> None:
     """Nothing to do: the array is on the host."""
     del self
@@ -224,7 +230,7 @@ def install() -> None:
         "__dlpack_device__": _dlpack_device, "__contains__": _contains,
         "__copy__": creation.copy, "__deepcopy__": _deepcopy,
         "addressable_data": lambda self, index: self, "is_ready": lambda self: True,
-        "is_deleted": lambda self: False,
+        "is_deleted": lambda self: False, "delete": _delete,
     }  # fmt: skip
     set_methods(methods)
     for name in ("shape", "dtype", "ndim", "size"):  # Array has its own, faster ones
