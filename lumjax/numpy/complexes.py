@@ -26,7 +26,8 @@ def imag(val: ArrayLike, /) -> Any:
     value = asarray(val)
     if dt.is_complex(aval_of(value).dtype):
         return ops.imag(value)
-    return ops.full(aval_of(value).shape, 0, aval_of(value).dtype)
+    zero = ops.full(aval_of(value).shape, 0, aval_of(value).dtype)
+    return ops.cast(zero, aval_of(value).dtype, weak=aval_of(value).weak)
 
 
 def conjugate(x: ArrayLike, /) -> Any:

@@ -22,3 +22,4 @@ def _rows(path: Path) -> list[list[str]]:
 
 NAMES = [Name(*row) for row in _rows(HERE / "names.tsv")]
 MISSING = dict(_rows(HERE.parent / "golden" / "api_missing.tsv"))
+REASONS = dict(_rows(HERE / "parameters.tsv"))
