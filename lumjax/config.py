@@ -32,6 +32,7 @@ class Settings:
     cache: bool = True  # keep plans and objects on disk
     cache_dir: str = ""  # where
     num_threads: int = 0  # 0: as many as the process may use
+    compile_workers: int = 0  # processes that compile a large program; 0: as pays; 1: this one
     cpu: str = ""  # override of the detected CPU name and features, "name:+f1,-f2"
     verify: bool = True  # check every new kernel against the interpreter before it is used
     seed: int = 0  # of the search
@@ -47,6 +48,7 @@ class Settings:
     debug_overflow: bool = False  # raise where signed integers wrap or a cast loses the value
     debug_key_reuse: bool = False  # raise where a random key is used twice
     debug_side_effects: bool = False  # warn of functions that rebind outer names while traced
+    warn_narrowing: bool = True  # warn once of float64 input that is rounded to float32
     check_tracer_leaks: bool = False  # look for tracers kept beyond their transformation
     log_compiles: bool = False  # log what is traced and compiled, and for how long
     explain_cache_misses: bool = False  # log why a jitted function is traced again
@@ -74,7 +76,14 @@ _WATCHED = ("debug_nans", "debug_infs", "debug_overflow")  # of every operation 
 
 
 _CHOICES = {"grad_compat": ("lumjax", "jax"), "backend": ("cpu", "cuda")}
-_COUNTS = ("num_threads", "search_evaluations", "search_terms", "search_seconds", "search_memory")
+_COUNTS = (
+    "num_threads",
+    "compile_workers",
+    "search_evaluations",
+    "search_terms",
+    "search_seconds",
+    "search_memory",
+)
 
 
 def _parse(name: str, kind: type, text: str) -> Any:

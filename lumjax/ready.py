@@ -33,6 +33,11 @@ def keep(plan_key: str, plan: Plan, kernels: Sequence[Checked]) -> bool:
     return READY.write(_name(plan_key), json.dumps(entry, separators=(",", ":")).encode())
 
 
+def is_kept(plan_key: str) -> bool:
+    """Whether the kernels of a plan are on disk."""
+    return READY.read(_name(plan_key)) is not None
+
+
 def ready(plan_key: str, plan: Plan) -> list[Checked] | None:
     """The plan's kernels, loaded; None if another process has not left them all."""
     body = READY.read(_name(plan_key))

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -19,14 +20,16 @@ from lumjax.egraph.cache import load_plan, plan_key, save_plan
 from lumjax.egraph.plan import Budget, Found, Report
 from lumjax.egraph.scalar import Operations
 from lumjax.egraph.search import budget_of_config, search, stored
+from lumjax.egraph.text import report_from
 from lumjax.kernel.region import Alone, Region, cut
 from lumjax.native import Checked, Unsupported, all_checked
 from lumjax.profile import profiled
-from lumjax.ready import keep, ready
+from lumjax.ready import is_kept, keep, ready
 from lumjax.record import record
 from lumjax.target import Target
 from lumjax.trace.core import Atom, Eqn, Jaxpr, Var
 from lumjax.trace.form import Barrier
+from lumjax.workers import compile_together, count_for
 
 # Plans a region: the default is a search under the settings in force.
 Planner: TypeAlias = Callable[[Region, Target], Found]
@@ -61,7 +64,10 @@ def stages_of(
     """Every step compiled, and the variables that barriers rename."""
     stages: list[Stage] = []
     renamed: dict[Var, Atom] = {}
-    for step in cut(jaxpr, native=supported):
+    steps = cut(jaxpr, native=supported)
+    if planner is None:
+        _ahead([s for s in steps if isinstance(s, Region)], target)
+    for step in steps:
         if isinstance(step, Alone):
             if isinstance(step.form, Barrier):
                 for out, atom in zip(step.eqn.outputs, step.eqn.inputs, strict=True):
@@ -81,14 +87,55 @@ def stages_of(
     return stages, renamed
 
 
+def _key(region: Region, target: Target) -> tuple[Any, ...]:
+    return region.key, target.key, config.fast_math, config.compiled_key()
+
+
 def _compiled(region: Region, target: Target) -> tuple[Found, list[Checked]]:
     """The region's plan and kernels; equal regions share them."""
-    key = (region.key, target.key, config.fast_math, config.compiled_key())
+    key = _key(region, target)
     with _lock:
         known = _found.get(key)
         if known is None:
             known = _found[key] = _planned(region, target, budget_of_config())
     return known
+
+
+def _ahead(regions: Sequence[Region], target: Target) -> None:
+    """Compile what no process has compiled yet by several processes, where that is sooner done."""
+    budget = budget_of_config()
+    if budget.profile or (config.search_background and budget.evaluations):
+        return  # measuring wants the machine for itself; nobody waits for a search
+    with _lock:
+        fresh = {r.key: r for r in regions if _key(r, target) not in _found}
+        if count_for(list(fresh.values())) == 1:
+            return
+        for region in list(fresh.values()):
+            kept = _kept(region, target, budget)
+            if kept is not None:
+                _found[_key(region, target)] = kept
+                del fresh[region.key]
+
+        def here(region: Region) -> None:
+            with suppress(Unsupported):  # said again when its turn comes
+                _found[_key(region, target)] = _searched(region, target, budget)
+
+        count = count_for(list(fresh.values()))
+        answers = compile_together(list(fresh.values()), count, target, here) if count > 1 else {}
+        for key, answer in answers.items():
+            kept = None if answer is None else _kept(fresh[key], target, budget)
+            if kept is not None:
+                report = report_from(answer)
+                _found[_key(fresh[key], target)] = replace(kept[0], report=report), kept[1]
+
+
+def leave(region: Region, target: Target) -> Report | None:
+    """Compile a region for another process, and leave it on disk; how its plan was found, or None
+    if it is not there.
+    """
+    budget = budget_of_config()
+    found, _ = _searched(region, target, budget)
+    return found.report if is_kept(plan_key(region, target, budget, config.fast_math)) else None
 
 
 def _planned(region: Region, target: Target, budget: Budget) -> tuple[Found, list[Checked]]:
