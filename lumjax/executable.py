@@ -39,6 +39,7 @@ from lumjax.kernel.region import Region, cut
 from lumjax.layout import Layout
 from lumjax.native import sizes_of, whole
 from lumjax.ops.aligned import align
+from lumjax.ops.elementwise import asvalue
 from lumjax.recompute import smaller
 from lumjax.stages import Evaluated, Native, Planner, stages_of
 from lumjax.target import Target
@@ -229,7 +230,7 @@ class Executable:
         held: dict[Var, NDArray] = {}
         given: dict[Var, Array] = {}
         for var, value in zip(self.jaxpr.inputs, (*self._consts, *args), strict=True):
-            data = value.data if type(value) is Array else np.asarray(value, var.aval.dtype)
+            data = value.data if type(value) is Array else _ingested(value, var.aval.dtype)
             if not (data.flags.c_contiguous and data.flags.aligned):
                 data = data.copy(order="C")
             elif type(value) is Array:
@@ -317,6 +318,13 @@ class Executable:
             "evaluated equations": float(sum(1 for _ in self.evaluated())),
             "arena bytes": float(self.arena_bytes),
         }
+
+
+def _ingested(value: Value, dtype: Any) -> NDArray:
+    """A NumPy array or a number as data; raises for integers that do not fit."""
+    if isinstance(value, np.ndarray) and value.dtype == dtype:
+        return value
+    return asvalue(value, "argument of a compiled program").data
 
 
 class Interpreted(Executable):

@@ -10,6 +10,7 @@ import numpy as np
 from lumjax import dtype as dt
 from lumjax import ops, tree
 from lumjax.errors import ArgumentTypeError, ArgumentValueError, ConcretizationError, ShapeError
+from lumjax.ops.narrowing import requested
 from lumjax.trace.array import Array
 from lumjax.trace.core import Tracer, Value, aval_of, traced
 
@@ -42,7 +43,7 @@ def array(
     """
     del copy, order, device
     if dtype is not None:
-        dtype = dt.canonicalize(dtype)
+        dtype = requested(dtype, "jnp.array")
     out = _from(object, dtype)
     aval = aval_of(out)
     if dtype is not None and (aval.dtype != dtype or aval.weak):
@@ -155,7 +156,7 @@ def astype(x: ArrayLike, dtype: Any, /, *, copy: bool = False, device: Any = Non
     Array([ 1, -1], dtype=int32)
     """
     del copy, device
-    return ops.cast(x, dtype)
+    return ops.cast(x, requested(dtype, "astype"))
 
 
 def copy(a: ArrayLike, order: str | None = None) -> Any:
@@ -206,12 +207,12 @@ def zeros(shape: Any, dtype: Any = None, *, device: Any = None) -> Any:
     >>> zeros((2,), int)
     Array([0, 0], dtype=int32)
     """
-    return full(shape, 0, dt.canonicalize(np.float64 if dtype is None else dtype), device=device)
+    return full(shape, 0, requested(float if dtype is None else dtype, "jnp.zeros"), device=device)
 
 
 def ones(shape: Any, dtype: Any = None, *, device: Any = None) -> Any:
     """Ones; float32 by default."""
-    return full(shape, 1, dt.canonicalize(np.float64 if dtype is None else dtype), device=device)
+    return full(shape, 1, requested(float if dtype is None else dtype, "jnp.ones"), device=device)
 
 
 def empty(shape: Any, dtype: Any = None, *, device: Any = None) -> Any:
@@ -276,8 +277,8 @@ def arange(
     bounds = [_number("jnp.arange", x) for x in (start, stop, step)]
     given = [b for b in bounds if b is not None]
     if dtype is None:
-        dtype = np.result_type(*[np.asarray(b).dtype for b in given])
-    dtype = dt.canonicalize(dtype)
+        dtype = dt.canonicalize(np.result_type(*[np.asarray(b).dtype for b in given]))
+    dtype = requested(dtype, "jnp.arange")
     first, last, by = bounds
     if last is None:
         first, last = 0, first

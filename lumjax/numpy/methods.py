@@ -92,7 +92,7 @@ def _round(self: Any, ndigits: int | None = None) -> Any:
     """round(x) is an integer array, round(x, n) a float one."""
     if ndigits is not None:
         return elementwise.round(self, ndigits)
-    return creation.astype(elementwise.round(self), np.int64)
+    return creation.astype(elementwise.round(self), int)
 
 
 def _block_until_ready(self: Any) -> Any:

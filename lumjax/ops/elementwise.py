@@ -23,6 +23,7 @@ from lumjax.errors import (
 )
 from lumjax.ops import numerics
 from lumjax.ops.layout import broadcast_in_dim, broadcast_in_dim_p
+from lumjax.ops.narrowing import narrowed
 from lumjax.ops.record import (
     ANY,
     INEXACT,
@@ -58,7 +59,7 @@ def asvalue(x: Value, operation: str = "array argument") -> Value:
     if isinstance(x, (Array, Tracer)):
         return x
     if isinstance(x, (np.ndarray, np.generic)):
-        return Array(_narrow(np.asarray(x), operation))
+        return Array(narrowed(np.asarray(x), operation))
     if isinstance(x, (bool, int, float, complex)):
         aval = aval_of(x)
         return Array(_scalar(x, aval.dtype, operation), aval.weak)
@@ -70,20 +71,6 @@ def asvalue(x: Value, operation: str = "array argument") -> Value:
         got=f"a {type(x).__name__}",
         fix="convert it with jnp.asarray first, or mark the argument static if it is not data",
     )
-
-
-def _narrow(x: NDArray, operation: str) -> NDArray:
-    dtype = dt.canonicalize(x.dtype)
-    if dt.is_integer(dtype) and dtype.itemsize < x.dtype.itemsize and x.size:
-        info = np.iinfo(dtype)
-        if x.min() < info.min or x.max() > info.max:
-            raise ScalarRangeError(
-                operation=operation,
-                required=f"values that fit {dtype}",
-                got=f"{x.dtype} values between {x.min()} and {x.max()}",
-                fix='enable 64-bit types with config.update("enable_x64", True)',
-            )
-    return quiet.run(np.array, x, dtype)
 
 
 def _scalar(x: complex, dtype: dt.DType, operation: str) -> NDArray:
