@@ -53,7 +53,7 @@ class PartitionSpec(tuple[Any, ...]):
         return super().__new__(cls, partitions)
 
     def __repr__(self) -> str:
-        return f"PartitionSpec{tuple(self)!r}"
+        return f"P{tuple(self)!r}"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return PartitionSpec, tuple(self)
@@ -191,6 +191,17 @@ class NamedSharding(Sharding):
     mesh: AbstractMesh
     spec: PartitionSpec = PartitionSpec()
     memory: str | None = None
+
+    def __post_init__(self) -> None:
+        names = {n for part in self.spec for n in (part if isinstance(part, tuple) else (part,))}
+        strange = {n for n in names if isinstance(n, str)} - set(self.mesh.axis_names)
+        if strange:
+            raise ArgumentValueError(
+                operation="NamedSharding",
+                required=f"axes of the mesh, {self.mesh.axis_names}",
+                got=f"the spec {self.spec!r}",
+                fix="name axes of the mesh, or None",
+            )
 
     def with_memory_kind(self, kind: str) -> NamedSharding:
         """The same sharding in another memory."""

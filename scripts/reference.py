@@ -7,7 +7,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from tests.api.pages import pages  # noqa: E402
+from tests.api.pages import pages
 
 if __name__ == "__main__":
     for path, text in pages():

@@ -295,12 +295,17 @@ def collapse(operand: Any, start_dimension: int, stop_dimension: int | None = No
 def slice_in_dim(
     operand: Any, start_index: Any, limit_index: Any, stride: int = 1, axis: int = 0
 ) -> Any:
-    """A slice of one axis."""
+    """A slice of one axis; negative limits count from its end. ArgumentValueError unless
+    0 <= start <= limit <= size.
+    """
     shape = tuple(aval_of(ops.asvalue(operand)).shape)
     axis = ops.canonical_axis("lax.slice_in_dim", axis, len(shape))
     low, high, by = [0] * len(shape), list(shape), [1] * len(shape)
-    start, stop, _ = builtins.slice(start_index, limit_index).indices(shape[axis])
-    low[axis], high[axis], by[axis] = start, builtins.max(start, stop), stride
+    start: Any = 0 if start_index is None else start_index
+    stop: Any = shape[axis] if limit_index is None else limit_index
+    low[axis] = start + shape[axis] if start < 0 else start
+    high[axis] = stop + shape[axis] if stop < 0 else stop
+    by[axis] = stride
     return ops.slice(operand, low, high, by)
 
 

@@ -115,6 +115,8 @@ def psum(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
         number = isinstance(leaf, (int, float, complex)) and not isinstance(leaf, np.generic)
         if number and isinstance(size, int):
             return leaf * size
+        if dt.is_bool(aval_of(leaf).dtype):
+            leaf = cast(leaf, np.int32)
         return _over_leaves("psum", lambda: psum_p, leaf, axis_name)
 
     return tree.map(leaf_sum, x)

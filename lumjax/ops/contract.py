@@ -49,6 +49,13 @@ class Precision(Enum):
     HIGH = "high"
     HIGHEST = "highest"
 
+    @classmethod
+    def _missing_(cls, value: object) -> Precision | None:
+        return cls.DEFAULT if value is None else None
+
+    def __str__(self) -> str:
+        return self.name
+
 
 _PRECISIONS = {
     "default": Precision.DEFAULT, "fastest": Precision.DEFAULT, "bfloat16": Precision.DEFAULT,

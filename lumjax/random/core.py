@@ -174,9 +174,10 @@ def split(key: Key, num: int | tuple[int, ...] = 2) -> Key:
 
 
 def fold_in(key: Key, data: Any) -> Key:
-    """A new key from a key and an integer."""
+    """A new key, of the same kind, from a key and an integer without axes (modulo 2^32)."""
     first, second, typed = _words("random.fold_in", key, consume=False)
-    value = jnp.asarray(data)
+    python = isinstance(data, (int, np.integer))
+    value = jnp.asarray(np.uint32(int(data) & 0xFFFFFFFF) if python else data)
     if aval_of(value).ndim or not dt.is_integer(aval_of(value).dtype):
         raise ArgumentTypeError(
             operation="random.fold_in",
@@ -184,9 +185,7 @@ def fold_in(key: Key, data: Any) -> Key:
             got=str(aval_of(value)),
             fix="pass one integer",
         )
-    if isinstance(data, (int, np.integer)):
-        low = jnp.asarray(np.uint32(int(data) & 0xFFFFFFFF))
-    elif aval_of(value).dtype == dt.int32:
+    if aval_of(value).dtype == dt.int32:
         low = ops.bitcast(value, np.uint32)
     else:
         low = ops.cast(value, np.uint32)

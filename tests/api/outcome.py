@@ -31,7 +31,7 @@ class Outcome:
 
 
 def _is_key(x: Any) -> bool:
-    return "key<" in str(getattr(x, "dtype", ""))
+    return "fry" in str(getattr(x, "dtype", ""))
 
 
 def describe(library: Any, x: Any) -> Leaf:

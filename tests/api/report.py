@@ -27,7 +27,7 @@ HEAD = """\
 Each name that real code uses, by how much it is used: the first 360 of a count over 22 public
 repositories, the names for several devices, the rest of the count, and last every other public
 function whose signature differs. `same` means: held to JAX by the cases of `tests/api` (values,
-dtypes, weak types, shapes, errors, gradients; zero-size, 0-d and broadcast operands among them), and
+dtypes, weak types, shapes, errors, gradients; operands without elements or axes among them), and
 callable by the same keywords in the same order; `same parameters`: only the latter here, other
 tests compare the values. Differences are by design; a case proves each.
 Written by `scripts/api_table.py`.

@@ -18,7 +18,10 @@ NAMES = namespace(lumjax, jnp)
 VALUES = {"float32": 3e-6, "complex64": 4e-6, "float16": 2e-3, "bfloat16": 1.6e-2}
 GRADIENTS = {"float32": 2e-5, "complex64": 2e-5, "float16": 1e-2, "bfloat16": 4e-2}
 # Which of these a library chooses for bad input is its own affair.
-REFUSALS = {"TypeError", "ValueError", "IndexError", "NotImplementedError", "RuntimeError"}
+REFUSALS = {
+    "TypeError", "ValueError", "IndexError", "NotImplementedError", "RuntimeError", "NameError",
+    "Exception", "AssertionError",
+}  # fmt: skip
 
 
 def _about(leaf: Leaf, weak: bool) -> tuple[Any, ...]:
