@@ -48,6 +48,11 @@ class Literal:
     value: np.ndarray[Any, Any]
     aval: ShapedArray
 
+    @property
+    def val(self) -> np.ndarray[Any, Any]:
+        """`value` under JAX's name."""
+        return self.value
+
 
 Atom: TypeAlias = Var | Literal
 
@@ -61,6 +66,23 @@ class Eqn:
     outputs: tuple[Var, ...]
     params: Params
     source: Source | None
+
+    # JAX's names, for programs that walk jaxprs.
+
+    @property
+    def primitive(self) -> Primitive:
+        """`prim`."""
+        return self.prim
+
+    @property
+    def invars(self) -> tuple[Atom, ...]:
+        """`inputs`."""
+        return self.inputs
+
+    @property
+    def outvars(self) -> tuple[Var, ...]:
+        """`outputs`."""
+        return self.outputs
 
     @property
     def effect(self) -> Effect:
@@ -80,6 +102,21 @@ class Jaxpr:
     eqns: tuple[Eqn, ...]
     outputs: tuple[Atom, ...]
     consts: int = 0
+
+    @property
+    def constvars(self) -> tuple[Var, ...]:
+        """The inputs that stand for closed-over values."""
+        return self.inputs[: self.consts]
+
+    @property
+    def invars(self) -> tuple[Var, ...]:
+        """The inputs that stand for arguments."""
+        return self.inputs[self.consts :]
+
+    @property
+    def outvars(self) -> tuple[Atom, ...]:
+        """`outputs`."""
+        return self.outputs
 
     @property
     def effect(self) -> Effect:
