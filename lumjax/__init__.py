@@ -58,6 +58,7 @@ from lumjax.machine import (
     device_get as device_get,
     device_put as device_put,
     devices as devices,
+    effects_barrier as effects_barrier,
     local_device_count as local_device_count,
     local_devices as local_devices,
     process_count as process_count,

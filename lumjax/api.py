@@ -25,7 +25,9 @@ from lumjax.trace.core import (
     Params,
     Primitive,
     Trace,
+    Tracer,
     Value,
+    active_traces,
     aval_of,
     eval_jaxpr,
     using,
@@ -329,9 +331,24 @@ def named_call(fun: Callable[P, R], *, name: str | None = None) -> Callable[P, R
     return run
 
 
+class _Known(EvalTrace):
+    """Computes with what is known; what is being traced goes on to the trace around the block."""
+
+    def __init__(self, outer: Trace) -> None:
+        self.outer = outer
+
+    def process(self, prim: Primitive, args: Sequence[Value], params: Params) -> tuple[Value, ...]:
+        """Evaluate now, unless an operand is a tracer."""
+        if any(isinstance(a, Tracer) for a in args):
+            with using(self.outer):
+                return self.outer.process(prim, args, params)
+        return super().process(prim, args, params)
+
+
 @contextmanager
 def ensure_compile_time_eval() -> Generator[None]:
     """Inside the block operations on known values compute now, even while a program is traced.
+    Operations on traced values are traced as ever.
 
     >>> import lumjax
     >>> def f(x):
@@ -341,5 +358,5 @@ def ensure_compile_time_eval() -> Generator[None]:
     >>> lumjax.jit(f)(2.0)
     Array(6., dtype=float32, weak_type=True)
     """
-    with using(EvalTrace()):
+    with using(_Known(active_traces()[-1])):
         yield

@@ -76,6 +76,23 @@ _WATCHED = ("debug_nans", "debug_infs", "debug_overflow")  # of every operation 
 
 
 _CHOICES = {"grad_compat": ("lumjax", "jax"), "backend": ("cpu", "cuda")}
+# Flags of JAX's that programs set and that mean nothing here; () stands for any value.
+_FLAGS_OF_JAX: dict[str, tuple[object, ...]] = {
+    "jax_platform_name": ("cpu", "", None),
+    "jax_platforms": ("cpu", "", None),
+    "jax_default_matmul_precision": (),
+    "jax_default_prng_impl": ("threefry2x32",),
+    "jax_threefry_partitionable": (True,),
+    "jax_numpy_rank_promotion": ("allow",),
+    "jax_numpy_dtype_promotion": ("standard",),
+    "jax_softmax_custom_jvp": (True,),
+    "jax_transfer_guard": (),
+    "jax_traceback_filtering": (),
+    "jax_compilation_cache_dir": (),
+    "jax_persistent_cache_min_compile_time_secs": (),
+    "jax_persistent_cache_min_entry_size_bytes": (),
+    "jax_use_shardy_partitioner": (),
+}
 _COUNTS = (
     "num_threads",
     "compile_workers",
@@ -201,8 +218,14 @@ class Config:
     def update(self, name: str, val: Any) -> None:
         """Set one setting for the whole process; JAX's `jax_` prefix is accepted.
 
+        Flags that only JAX has are checked and forgotten. ArgumentValueError for a name or a value
+        that is not offered.
+
         >>> config.update("jax_enable_x64", False)
+        >>> config.update("jax_platform_name", "cpu")
         """
+        if name in _FLAGS_OF_JAX:
+            return _check_flag_of_jax(name, val)
         short, value = self._checked(name, val)
         before = _watches(self._base)
         self._base = replace(self._base, **{short: value})
@@ -273,6 +296,18 @@ class Config:
 
 
 config = Config()
+
+
+def _check_flag_of_jax(name: str, value: object) -> None:
+    """Refuse a value that would have to change something."""
+    accepted = _FLAGS_OF_JAX[name]
+    if accepted and value not in accepted:
+        raise ArgumentValueError(
+            operation=f"config.update({name!r})",
+            required=" or ".join(map(repr, accepted)),
+            got=repr(value),
+            fix="leave it out: nothing else is offered",
+        )
 
 
 @contextmanager

@@ -11,7 +11,6 @@ from lumjax import tree
 from lumjax.errors import ArgumentValueError
 from lumjax.target import HOST, Place
 from lumjax.trace.array import Array
-from lumjax.trace.core import Tracer
 
 
 def devices(backend: str | None = None) -> list[Place]:
@@ -79,12 +78,19 @@ def device_put(
 
 
 def device_get(x: Any) -> Any:
-    """The leaves of `x` as NumPy arrays; other leaves as they are.
+    """The leaves of `x` as NumPy arrays; traced values and other leaves as they are.
 
     >>> device_get([jnp.arange(2)])
     [array([0, 1], dtype=int32)]
     """
-    return tree.map(lambda v: np.asarray(v) if isinstance(v, (Array, Tracer)) else v, x)
+    return tree.map(lambda v: np.asarray(v) if isinstance(v, Array) else v, x)
+
+
+def effects_barrier() -> None:
+    """Wait for callbacks and prints: they have run by the time a function returns.
+
+    >>> effects_barrier()
+    """
 
 
 def block_until_ready(x: Any) -> Any:

@@ -117,3 +117,18 @@ def test_bad_environment(name, text):
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert out.returncode != 0
     assert name in out.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "accepted", "refused"),
+    [
+        ("jax_platform_name", "cpu", "gpu"),
+        ("jax_numpy_rank_promotion", "allow", "raise"),
+        ("jax_default_prng_impl", "threefry2x32", "rbg"),
+    ],
+)
+def test_flags_that_only_jax_has(name, accepted, refused):
+    """A value that would have to change something is refused, the rest is forgotten."""
+    config.update(name, accepted)
+    with pytest.raises(ArgumentValueError):
+        config.update(name, refused)
