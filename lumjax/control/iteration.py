@@ -163,7 +163,7 @@ def _transpose(cts: Sequence[Value | None], inputs: Sequence[Any], **params: Any
         operation="reverse-mode derivative of while_loop",
         required="a loop whose number of steps is known when it is traced",
         got="a while_loop, or a fori_loop with traced bounds",
-        fix="use fori_loop with static bounds, or scan, or jvp, or give the function a custom_vjp",
+        fix="give while_loop max_steps=, use scan or fori_loop with static bounds, or use jvp",
     )
 
 

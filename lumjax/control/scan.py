@@ -7,8 +7,12 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from lumjax import dtype as dt
 from lumjax import tree
+from lumjax.control.check import Format, check_value
+from lumjax.control.cond import cond
 from lumjax.control.iteration import iterate
 from lumjax.control.scanning import Loop, repeat
 from lumjax.control.staging import (
@@ -20,7 +24,7 @@ from lumjax.control.staging import (
     stage_tree,
 )
 from lumjax.errors import ArgumentTypeError, ArgumentValueError, DTypeError, ShapeError, TreeError
-from lumjax.ops.compare import lt
+from lumjax.ops.compare import lt, not_
 from lumjax.ops.elementwise import add, asvalue, cast
 from lumjax.ops.layout import batch_first, reshape
 from lumjax.ops.view import concatenate
@@ -264,19 +268,32 @@ def _vectorized(f: Callable[[Any], Any], xs: Any, size: int) -> Any:
 
 
 def while_loop(
-    cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], init_val: Any
+    cond_fun: Callable[[Any], Any],
+    body_fun: Callable[[Any], Any],
+    init_val: Any,
+    *,
+    max_steps: int | None = None,
 ) -> Any:
     """Repeat `val = body_fun(val)` as long as `cond_fun(val)`, a bool scalar, holds; returns the
     last `val`.
 
     `val` is a pytree that keeps its structure, shapes and dtypes. Differentiable in forward mode;
-    reverse mode needs a number of steps known in advance: `fori_loop` with static bounds, or
-    `scan`. Under `vmap` it runs until every lane has stopped. Raises TreeError, ShapeError or
-    DTypeError for a carry that changes, DTypeError for a condition that is no bool.
+    reverse mode needs a bound on the number of steps: with `max_steps` the loop is a `scan` of that
+    length whose steps do nothing once the condition fails (FailedCheckError when it runs, if it
+    then still holds). `fori_loop` with static bounds and `scan` are differentiable too. Under
+    `vmap` it runs until every lane has stopped. Raises TreeError, ShapeError or DTypeError for a
+    carry that changes, DTypeError for a condition that is no bool.
 
     >>> int(while_loop(lambda x: x < 10, lambda x: 2 * x, 1))
     16
+    >>> import lumjax
+    >>> def doubled(x):
+    ...     return while_loop(lambda x: x < 10, lambda x: 2 * x, x, max_steps=8)
+    >>> float(lumjax.grad(doubled)(3.0))
+    4.0
     """
+    if max_steps is not None:
+        return _bounded(cond_fun, body_fun, init_val, max_steps)
     require_callable("while_loop's cond_fun", cond_fun)
     require_callable("while_loop's body_fun", body_fun)
     init, init_tree = flatten_values(init_val)
@@ -299,6 +316,28 @@ def while_loop(
         )
     last = iterate(test.jaxpr, body.jaxpr, test.consts, body.consts, init)
     return tree.unflatten(init_tree, last)
+
+
+def _bounded(
+    cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], init_val: Any, max_steps: int
+) -> Any:
+    """A loop of at most `max_steps` steps, as a scan that can be differentiated in reverse."""
+    if type(max_steps) is not int or max_steps < 0:
+        raise ArgumentValueError(
+            operation="while_loop",
+            required="an integer max_steps that is not negative",
+            got=repr(max_steps),
+            fix="pass a bound on the number of steps",
+        )
+
+    def step(val: Any, _: None) -> tuple[Any, None]:
+        return cond(cond_fun(val), body_fun, lambda v: v, val), None
+
+    last, _ = scan(step, init_val, None, length=max_steps)
+    values, arguments = flatten_values(((), {"steps": np.int32(max_steps)}))
+    message = Format("while_loop needs more than max_steps = {steps} steps", arguments)
+    check_value(not_(cond_fun(last)), message, values)
+    return last
 
 
 def fori_loop(
