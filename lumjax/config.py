@@ -225,7 +225,8 @@ class Config:
         >>> config.update("jax_platform_name", "cpu")
         """
         if name in _FLAGS_OF_JAX:
-            return _check_flag_of_jax(name, val)
+            _check_flag_of_jax(name, val)
+            return
         short, value = self._checked(name, val)
         before = _watches(self._base)
         self._base = replace(self._base, **{short: value})
