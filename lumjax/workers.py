@@ -27,9 +27,10 @@ from lumjax.ops import PRIMITIVES
 from lumjax.record import record
 from lumjax.target import Target
 from lumjax.trace.core import Primitive
+from lumjax.trace.form import Contract, Reduce
 
 LEAST_REGIONS = 4  # that differ and are to be compiled, for workers to be worth their start
-LEAST_EQUATIONS = 200  # of those regions together: what takes a few times as long as a start
+LEAST_WORK = 20  # reductions in those regions: what takes a few times as long as a start
 MOST = 8  # processes, unless more are asked for
 GRACE = 5.0  # seconds that a worker may take to end by itself
 
@@ -106,10 +107,15 @@ def count_for(regions: Sequence[Region]) -> int:
     asked = config.compile_workers
     if not config.cache or asked == 1 or _interpreter() is None:
         return 1
-    small = sum(len(r.eqns) for r in regions) < LEAST_EQUATIONS
+    small = sum(map(_work, regions)) < LEAST_WORK
     if len(regions) < LEAST_REGIONS or (small and not asked):
         return 1
     return min(asked or min(cpu_count(), MOST), len(regions))
+
+
+def _work(region: Region) -> int:
+    """How long it takes to compile the region, in reductions: the rest is cheap beside them."""
+    return sum(isinstance(f, (Reduce, Contract)) for f in region.forms)
 
 
 def _interpreter() -> str | None:
@@ -131,7 +137,7 @@ def compile_together(
 
     Regions that workers failed on have no answer, and are not compiled.
     """
-    largest = sorted(regions, key=lambda r: (-len(r.eqns), r.key))
+    largest = sorted(regions, key=lambda r: (-_work(r), -len(r.eqns), r.key))
     tasks = _Tasks(largest)
     settings = config.snapshot()
     scope = {name: getattr(settings, name) for name in settings.__match_args__}
