@@ -20,6 +20,7 @@ from lumjax import tree
 from lumjax.config import config
 from lumjax.control.call import call_p
 from lumjax.debugging import watch as watch  # watches operations while a debug mode is on
+from lumjax.debugging.effects import warn_of_rebinding
 from lumjax.donation import check_distinct, given_arrays, settled
 from lumjax.dtype import canonicalize
 from lumjax.errors import (
@@ -43,6 +44,7 @@ from lumjax.trace.core import (
     current,
     set_evaluator,
 )
+from lumjax.trace.simplify import simplify
 from lumjax.trace.stage import stage
 
 if TYPE_CHECKING:
@@ -179,6 +181,8 @@ class Jitted(Generic[P, R]):
     def _missed(self, key: Any) -> Program:
         """Trace for a signature that is new, and note why it is."""
         in_tree, static, signature, settings, axes = key
+        if config.debug_side_effects:
+            warn_of_rebinding(self.fun, f"jit of {self._name}")
         started = time.perf_counter()
         program, keep = self._trace(static, in_tree, [ShapedArray(*s) for s in signature])
         if keep:
@@ -324,6 +328,20 @@ class Donating(Jitted[P, R]):
 
 
 @record
+class CoreText:
+    """A program in core primitives."""
+
+    text: str
+
+    def as_hlo_text(self) -> str:
+        """The program under the name that an HLO module's entry has."""
+        return f"ENTRY main {self.text}"
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@record
 class Lowered:
     """A traced program, not yet compiled."""
 
@@ -333,6 +351,22 @@ class Lowered:
     def as_text(self) -> str:
         """The jaxpr as text."""
         return str(self.program.jaxpr)
+
+    def compiler_ir(self, dialect: str | None = None) -> CoreText:
+        """The program in core primitives, as text: equal for programs that are computed alike.
+
+        There is one form, whatever `dialect` asks for.
+
+        >>> import lumjax, lumjax.numpy as jnp
+        >>> square, product = lumjax.jit(lambda x: x**2), lumjax.jit(lambda x: x * x)
+        >>> print(square.lower(3.0).compiler_ir("hlo").as_hlo_text())
+        ENTRY main { lambda ; a:~f32[]. let b:~f32[] = mul a a in (b,) }
+        >>> str(square.lower(3.0).compiler_ir()) == str(product.lower(3.0).compiler_ir())
+        True
+        """
+        del dialect
+        core, _ = compiler().expand(simplify(self.program.jaxpr))
+        return CoreText(str(simplify(core)))
 
     def compile(self) -> Compiled:
         """Compile now."""

@@ -37,6 +37,7 @@ _SHORT = {
     **{d: f"f{8 * d.itemsize}" for d in (float16, float32, float64)},
     **{d: f"c{8 * d.itemsize}" for d in COMPLEX},
 }  # fmt: skip
+_ONE = {dtype: dtype for dtype in _SHORT}  # the object itself: code compares dtypes by `is`
 _FROM_SHORT = {name: dtype for dtype, name in _SHORT.items()}
 _NARROW = {
     int64: int32, uint64: uint32, float64: float32, complex128: complex64,
@@ -117,7 +118,7 @@ def as_dtype(dtype: Any) -> DType:
             got=repr(dtype),
             fix="convert the data to a supported dtype first",
         )
-    return found
+    return _ONE[found]
 
 
 def canonicalize(dtype: Any) -> DType:
@@ -216,13 +217,37 @@ def promote(*pairs: tuple[DType, bool]) -> tuple[DType, bool]:
     return max(widths, key=lambda d: d.itemsize, default=default), True
 
 
+# Formats that arrays do not have; they are described, compared and named all the same.
+_ELSEWHERE: dict[DType, type[np.generic]] = {
+    np.dtype(ml_dtypes.int4): np.signedinteger,
+    np.dtype(ml_dtypes.uint4): np.unsignedinteger,
+    **{
+        np.dtype(d): np.floating
+        for d in (
+            ml_dtypes.float8_e3m4, ml_dtypes.float8_e4m3, ml_dtypes.float8_e4m3b11fnuz,
+            ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e4m3fnuz, ml_dtypes.float8_e5m2,
+            ml_dtypes.float8_e5m2fnuz,
+        )
+    },
+}  # fmt: skip
+
+
+def _described(dtype: Any) -> DType | None:
+    """The dtype, if it is of a format that arrays do not have."""
+    try:
+        found = np.dtype(dtype)
+    except TypeError:
+        return None
+    return found if found in _ELSEWHERE else None
+
+
 def finfo(dtype: Any) -> Any:
     """Limits of a floating dtype, as numpy.finfo; bfloat16 included.
 
     >>> float(finfo(float32).eps)
     1.1920928955078125e-07
     """
-    return ml_dtypes.finfo(as_dtype(dtype))
+    return ml_dtypes.finfo(_described(dtype) or as_dtype(dtype))
 
 
 def iinfo(dtype: Any) -> Any:
@@ -231,7 +256,8 @@ def iinfo(dtype: Any) -> Any:
     >>> iinfo(int8).max
     127
     """
-    return np.iinfo(as_dtype(dtype))
+    known = _described(dtype)
+    return ml_dtypes.iinfo(known) if known else np.iinfo(as_dtype(dtype))
 
 
 class prng_key(np.generic):  # noqa: N801
@@ -247,6 +273,9 @@ def issubdtype(arg1: Any, arg2: Any) -> bool:
     """
     if isinstance(arg2, type) and issubclass(arg2, prng_key):
         return not isinstance(arg1, type) and np.dtype(arg1) == key
+    if (known := _described(arg1)) is not None:
+        abstract = isinstance(arg2, type) and issubclass(arg2, np.generic)
+        return issubclass(_ELSEWHERE[known], arg2) if abstract else np.dtype(arg2) == known
     if not isinstance(arg1, type) or not issubclass(arg1, np.generic) or arg1 is ml_dtypes.bfloat16:
         dtype = as_dtype(arg1)
         if dtype == bfloat16:

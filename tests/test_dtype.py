@@ -151,3 +151,12 @@ def test_keys_and_float0_do_not_promote():
     for strange in (dt.key, dt.float0):
         with pytest.raises(DTypeError):
             dt.promote((strange, False), (dt.float32, False))
+
+
+@pytest.mark.parametrize(
+    "name", ["bool", "int8", "int32", "uint32", "float16", "float32", "complex64"]
+)
+def test_a_dtype_is_one_object(name):
+    """Code compares dtypes by `is`: whatever names one gives NumPy's."""
+    given = [name, np.dtype(name), np.dtype(name).type, np.dtype(name).newbyteorder(">")]
+    assert all(dt.canonicalize(d) is np.dtype(name) for d in given)

@@ -136,7 +136,10 @@ def _beside(number: float, x: Array | Tracer, operation: str) -> Value:
     return broadcast_in_dim_p.bind(scalar, shape=aval.shape, broadcast_dimensions=())[0]
 
 
-def broadcast_shapes(*shapes: Shape, operation: str = "broadcasting") -> Shape:
+_BROADCASTING = "Incompatible shapes for broadcasting"  # in JAX's words
+
+
+def broadcast_shapes(*shapes: Shape, operation: str = _BROADCASTING) -> Shape:
     """The shape that NumPy broadcasting gives; a literal 1 yields to any size."""
     rank = len(sorted(shapes, key=len)[-1])
     padded = [(1,) * (rank - len(s)) + tuple(s) for s in shapes]
@@ -154,7 +157,7 @@ def broadcast_shapes(*shapes: Shape, operation: str = "broadcasting") -> Shape:
     return tuple(result)
 
 
-def broadcast_values(*values: Value, operation: str = "broadcasting") -> list[Value]:
+def broadcast_values(*values: Value, operation: str = _BROADCASTING) -> list[Value]:
     """The values broadcast to one shape."""
     shapes = [aval_of(v).shape for v in values]
     if all(same_shape(s, shapes[0]) for s in shapes[1:]):
