@@ -152,10 +152,9 @@ def _mask_indices(mask: Any, lengths: tuple[Any, ...], axis: int) -> list[Array]
 
 
 def _check(entry: Any, length: Any, axis: int) -> Any:
-    if isinstance(entry, Tracer) and entry.concrete() is None:
-        return checked_index(entry, length, f"indexing axis {axis}")
     if isinstance(entry, (slice, Tracer)) or not isinstance(length, int):
-        return entry
+        unknown = isinstance(entry, Tracer) and entry.concrete() is None
+        return checked_index(entry, length, f"indexing axis {axis}") if unknown else entry
     low, high = (entry, entry) if isinstance(entry, int) else _range(entry)
     if low is not None and not (-length <= low and high < length):
         raise IndexRangeError(
