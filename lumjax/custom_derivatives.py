@@ -13,46 +13,15 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
 from lumjax import tree
+from lumjax.control.custom import CustomVJPPrimal as CustomVJPPrimal
+from lumjax.control.custom import SymbolicZero as SymbolicZero
 from lumjax.control.custom import custom_jvp as custom_jvp
 from lumjax.control.custom import custom_vjp as custom_vjp
 from lumjax.grad.reverse import grad as grad
 from lumjax.ops.layout import full
-from lumjax.record import record
-from lumjax.trace.aval import ShapedArray
 from lumjax.trace.core import aval_of, eval_jaxpr
 from lumjax.trace.stage import stage
-
-
-@record
-class SymbolicZero:
-    """A tangent or cotangent that is known to be zero; `aval` says of what shape and dtype."""
-
-    aval: ShapedArray
-
-    @property
-    def shape(self) -> tuple[Any, ...]:
-        """The shape."""
-        return self.aval.shape
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """The dtype."""
-        return self.aval.dtype
-
-    def instantiate(self) -> Any:
-        """The zero as an array."""
-        return full(self.aval.shape, 0, self.aval.dtype)
-
-
-@record
-class CustomVJPPrimal:
-    """An argument of a forward rule, and whether it is differentiated (`perturbed`)."""
-
-    value: Any
-    perturbed: bool
 
 
 def zero_from_primal(val: Any, symbolic_zeros: bool = False) -> Any:

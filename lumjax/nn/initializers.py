@@ -5,8 +5,8 @@ array.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Sequence
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -15,7 +15,14 @@ from lumjax import numpy as jnp
 from lumjax import random
 from lumjax.errors import ArgumentValueError
 
-Initializer: TypeAlias = Callable[..., Any]
+
+@runtime_checkable
+class Initializer(Protocol):
+    """What makes parameters: a function of a key, a shape and a dtype."""
+
+    def __call__(self, key: Any, shape: Any, dtype: Any = None) -> Any:
+        """The parameters."""
+        ...
 
 
 def _dtype(dtype: Any, default: Any) -> Any:

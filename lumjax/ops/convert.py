@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from lumjax import dtype as dt
-from lumjax.errors import ArgumentTypeError, ArgumentValueError, ConcretizationError
+from lumjax.errors import ArgumentTypeError, ConcretizationError, ShapeError
 from lumjax.trace.array import Array
 from lumjax.trace.core import Tracer, traced
 from lumjax.trace.dim import Dim
@@ -46,7 +46,7 @@ def concrete(x: Array | Tracer, what: str, kind: str) -> NDArray:
 def _single(x: Array | Tracer, what: str, kind: str) -> Any:
     data = concrete(x, what, kind)
     if data.size != 1:
-        raise ArgumentValueError(
+        raise ShapeError(
             operation=what,
             required="an array of one element",
             got=str(x.aval),

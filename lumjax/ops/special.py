@@ -137,7 +137,12 @@ def _expand_digamma(x: Value) -> Value:
 
 
 def trigamma(x: Value) -> Value:
-    """The second derivative of lgamma: recurrence, then asymptotic series."""
+    """The second derivative of lgamma: recurrence, then asymptotic series; in float32 for 16-bit
+    floats.
+    """
+    dtype = aval_of(x).dtype
+    if dtype.itemsize == 2:
+        return cast(trigamma(cast(x, np.float32)), dtype)
     reflected, z = _reflect(x)
     total = constant(0, x)
     for k in range(_SHIFT):
