@@ -184,10 +184,11 @@ def _flatten_up_to(spec: PyTreeDef, tree: Any, position: int) -> list[Any]:
     try:
         return spec.flatten_up_to(tree)
     except ValueError as e:
+        why = str(e).replace("dictionary key mismatch", "Dict key mismatch")  # as JAX says it
         raise TreeError(
             operation="tree.map",
             required=f"argument {position + 1} to have the structure of the first tree, {spec}",
-            got=f"{structure(tree)} ({e})",
+            got=f"{structure(tree)} ({why})",
             fix="pass trees of one structure",
         ) from None
 
