@@ -29,6 +29,7 @@ from lumjax.record import record
 from lumjax.target import Target
 from lumjax.trace.core import Atom, Eqn, Jaxpr, Var
 from lumjax.trace.form import Barrier
+from lumjax.trace.simplify import uncollected
 from lumjax.workers import compile_together, count_for
 
 # Plans a region: the default is a search under the settings in force.
@@ -160,6 +161,7 @@ def _planned(region: Region, target: Target, budget: Budget) -> tuple[Found, lis
     return replace(found, report=replace(found.report, searching=True)), kernels
 
 
+@uncollected
 def _searched(region: Region, target: Target, budget: Budget) -> tuple[Found, list[Checked]]:
     """Search, measure if that was asked for, and keep what was chosen."""
     found = search(region, target, budget)

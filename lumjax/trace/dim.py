@@ -226,8 +226,7 @@ def _apply(op: IndexOp, args: Sequence[Dim]) -> Dim:  # noqa: C901 - a case per 
     result = args[0]
     match op:
         case IndexOp.ADD:
-            for a in args[1:]:
-                result = ex.add(result, a)
+            result = ex.total(args)
         case IndexOp.MUL:
             for a in args[1:]:
                 result = ex.multiply(result, a)
