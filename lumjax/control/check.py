@@ -56,7 +56,7 @@ def failed(text: str, source: Source | None) -> FailedCheckError:
         operation="check",
         required="every check to hold",
         got=f"this one failing: {text}",
-        fix="see what it says",
+        fix="correct what leads there, or check less",
         source=source,
     )
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from lumjax import dtype as dt
 from lumjax import ops
-from lumjax.errors import ArgumentValueError, ConcretizationError
+from lumjax.errors import ArgumentTypeError, ArgumentValueError, ConcretizationError
 from lumjax.numpy import (
     complexes,
     creation,
@@ -84,7 +84,10 @@ def _tolist(self: Any) -> Any:
 
 def _iter(self: Any) -> Any:
     if not aval_of(self).shape:
-        raise TypeError("iteration over a 0-d array")
+        raise ArgumentTypeError(
+            operation="iteration over a 0-d array", required="an array with at least one axis",
+            got=str(aval_of(self)), fix="give it an axis, or use the value itself",
+        )  # fmt: skip
     return iter([indexing.getitem(self, k) for k in builtins.range(aval_of(self).shape[0])])
 
 

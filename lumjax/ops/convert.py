@@ -19,11 +19,11 @@ from lumjax.trace.dim import Dim
 NDArray = np.ndarray[Any, Any]
 
 _REMEDIES = {
-    "bool": "use jnp.where, lax.cond or lax.while_loop, or mark the argument with static_argnums",
-    "int": "keep it an array, or mark the argument it depends on with static_argnums",
+    "bool": "use jnp.where, lax.cond or lax.while_loop, or mark the argument with static_argnames",
+    "int": "keep it an array, or mark the argument it depends on with static_argnames",
     "float": "keep it an array, or call float() outside the transformed function",
     "complex": "keep it an array, or call complex() outside the transformed function",
-    "index": "index with jnp.take or lax.dynamic_slice, or mark the argument with static_argnums",
+    "index": "index with jnp.take or lax.dynamic_slice, or mark the argument with static_argnames",
     "numpy": "use jax.numpy functions instead of numpy ones, or jax.pure_callback",
 }
 

@@ -7,7 +7,6 @@ more, the trace is alive only if a tracer leaked.
 from __future__ import annotations
 
 import gc
-import sys
 import types
 import weakref
 from collections.abc import Collection, Iterable
@@ -90,9 +89,7 @@ def _holder(x: Any, held: Any) -> _Holder | None:
     if isinstance(x, dict):
         entries: dict[Any, Any] = x
         key = _key(entries, held)
-        loaded = list(sys.modules)
-        where = _position([getattr(sys.modules[n], "__dict__", None) for n in loaded], entries)
-        module = None if where is None else loaded[where]
+        module = entries.get("__name__") if "__builtins__" in entries else None
         if key is not None and module is not None:
             return _Holder(f"the global {key} of module {module}", x, 0)
         return None if key is None else _Holder(f"a dict under {key!r}", x, 1)
