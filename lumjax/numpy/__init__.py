@@ -76,6 +76,7 @@ from lumjax.numpy.manipulation import (
     rollaxis, rot90, shape, size, split, squeeze, stack, swapaxes, tile, transpose, unstack,
     vsplit, vstack,
 )
+from lumjax.numpy.namespace import __array_api_version__, __array_namespace_info__
 from lumjax.numpy.nans import (
     nanargmax, nanargmin, nancumprod, nancumsum, nanmedian, nanpercentile, nanprod, nanquantile,
     nanstd, nanvar,

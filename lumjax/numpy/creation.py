@@ -459,9 +459,10 @@ def meshgrid(*xi: ArrayLike, copy: bool = True, sparse: bool = False, indexing: 
     return out
 
 
-def indices(dimensions: Sequence[int], dtype: Any = np.int32, sparse: bool = False) -> Any:
+def indices(dimensions: Sequence[int], dtype: Any = None, sparse: bool = False) -> Any:
     """The index grids of a shape, stacked along a new first axis (a tuple when sparse)."""
     shape = tuple(dimensions)
+    dtype = dt.canonicalize(np.int64 if dtype is None else dtype)
     grids = [ops.broadcasted_iota(dtype, shape, k) for k in range(len(shape))]
     if sparse:
         return tuple(

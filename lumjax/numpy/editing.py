@@ -372,7 +372,8 @@ def lexsort(keys: Any, axis: int = -1) -> Any:
     if not aval_of(values[0]).ndim:
         return asarray(0)
     place = ops.canonical_axis("jnp.lexsort", axis, aval_of(values[0]).ndim)
-    steps = ops.broadcasted_iota(np.int32, aval_of(values[0]).shape, place)
+    wide = dt.canonicalize(np.int64)
+    steps = ops.broadcasted_iota(wide, aval_of(values[0]).shape, place)
     return ops.sort([*reversed(values), steps], place, True, len(values))[-1]
 
 

@@ -83,8 +83,11 @@ arctanh = atanh = _unary("arctanh", ops.atanh, "The inverse hyperbolic tangent."
 
 def log10(x: ArrayLike, /) -> Any:
     """The logarithm to base 10."""
-    value = as_float(x)
-    return strong(ops.mul(ops.log(value), 1 / np.log(10).item()))
+    value = ops.log(as_float(x))
+    scale = 1 / np.log(10).item()
+    if dt.is_complex(aval_of(value).dtype):  # by parts: -inf times a complex 0.43 has NaN in it
+        return strong(ops.complex(*(ops.mul(p(value), scale) for p in (ops.real, ops.imag))))
+    return strong(ops.mul(value, scale))
 
 
 def arctan2(x1: ArrayLike, x2: ArrayLike, /) -> Any:
@@ -107,7 +110,8 @@ def _hypot(x: Any, y: Any) -> Any:
     safe = ops.select(ops.eq(big, 0), 1.0, big)
     ratio = ops.div(small, safe)
     out = ops.mul(big, ops.sqrt(ops.add(1.0, ops.mul(ratio, ratio))))
-    return ops.select(ops.eq(big, np.inf), np.inf, out)
+    endless = ops.or_(ops.eq(a, np.inf), ops.eq(b, np.inf))  # even beside a NaN
+    return ops.select(endless, np.inf, out)
 
 
 @_hypot.defjvp

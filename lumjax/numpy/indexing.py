@@ -182,7 +182,8 @@ def getitem(
     """
     value = asarray(x)
     items = index if isinstance(index, tuple) else (index,)
-    if any(isinstance(i, (bool, np.bool_)) for i in items):
+    if any(map(_is_flag, items)):
+        items = tuple(bool(i) if _is_flag(i) else i for i in items)
         value, index = _without_flags(value, items)
     parsed = _parse(aval_of(value).shape, index, mode is None if checked is None else checked)
     if all(isinstance(e, (int, slice)) for e in parsed.entries):
@@ -191,6 +192,14 @@ def getitem(
         places = [n for n, k in enumerate(kept) if k in parsed.new]
         return ops.expand_dims(out, places) if places else out
     return _advanced(value, parsed, mode, fill_value)
+
+
+def _is_flag(item: Any) -> bool:
+    return isinstance(item, (bool, np.bool_)) or (
+        isinstance(item, (Array, Tracer, np.ndarray))
+        and not aval_of(item).shape
+        and dt.is_bool(aval_of(item).dtype)
+    )
 
 
 def _without_flags(value: Any, items: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
@@ -513,20 +522,20 @@ def nonzero(a: ArrayLike, *, size: int | None = None, fill_value: Any = None) ->
     >>> nonzero(asarray([0, 3, 0, 4]))
     (Array([1, 3], dtype=int32),)
     """
-    value = asarray(a)
+    value, wide = asarray(a), dt.canonicalize(np.int64)
     if size is None:
         found = np.nonzero(concrete_array("jnp.nonzero without size", value))
-        return tuple(Array(f.astype(np.int32)) for f in found)
+        return tuple(Array(f.astype(wide)) for f in found)
     shape = tuple(aval_of(value).shape)
     flat = ops.reshape(ops.ne(value, 0), (aval_of(value).size,))
-    order = ops.cumsum(ops.cast(flat, np.int32), 0)
-    slots = ops.iota(np.int32, size)
+    order = ops.cumsum(ops.cast(flat, wide), 0)
+    slots = ops.iota(wide, size)
     grid = (size, aval_of(flat).shape[0])
     passed = ops.le(
         ops.broadcast_in_dim(order, grid, (1,)), ops.broadcast_in_dim(slots, grid, (0,))
     )
-    position = ops.reduce_sum(ops.cast(passed, np.int32), (1,))
-    count = ops.reduce_sum(ops.cast(flat, np.int32), (0,))
+    position = ops.reduce_sum(ops.cast(passed, wide), (1,))
+    count = ops.reduce_sum(ops.cast(flat, wide), (0,))
     valid = ops.lt(slots, count)
     fills = fill_value if isinstance(fill_value, tuple) else (fill_value or 0,) * len(shape)
     out: list[Any] = []
@@ -534,7 +543,7 @@ def nonzero(a: ArrayLike, *, size: int | None = None, fill_value: Any = None) ->
     for length, fill in zip(shape, fills, strict=True):
         stride //= max(length, 1)
         coordinate = ops.rem(ops.div(position, max(stride, 1)), max(length, 1))
-        out.append(ops.select(valid, coordinate, ops.full((size,), fill, np.int32)))
+        out.append(ops.select(valid, coordinate, ops.full((size,), fill, wide)))
     return tuple(out)
 
 

@@ -358,7 +358,9 @@ def hsplit(ary: ArrayLike, indices_or_sections: Any) -> list[Any]:
 def unstack(x: ArrayLike, /, *, axis: int = 0) -> tuple[Any, ...]:
     """The slices along an axis, without it."""
     value = asarray(x)
-    return tuple(squeeze(p, axis) for p in split(value, _shape(value)[axis], axis))
+    place = _axis("jnp.unstack", axis, ndim(value))
+    count = _shape(value)[place]
+    return tuple(squeeze(p, place) for p in split(value, count, place)) if count else ()
 
 
 # ---- repeating, padding, rolling

@@ -61,7 +61,7 @@ def _returned_as(x: Any, dtype: Any) -> Any:
     return x if dtype is None else ops.cast(x, dtype)
 
 
-def _summable(a: Any, dtype: Any) -> Any:
+def summable(a: Any, dtype: Any) -> Any:
     """The operand in the dtype in which a sum of it is returned: narrow integers widen, as in
     NumPy.
     """
@@ -96,7 +96,7 @@ def sum(
     Array([4, 6], dtype=int32)
     """
     del out
-    value = _summable(a, dtype) if promote_integers or dtype is not None else asarray(a)
+    value = summable(a, dtype) if promote_integers or dtype is not None else asarray(a)
     total = _reduce("jnp.sum", ops.reduce_sum, value, axis, keepdims, where, 0)
     if initial is not None:
         total = ops.add(total, ops.cast(initial, aval_of(total).dtype))
@@ -115,7 +115,7 @@ def prod(
 ) -> Any:
     """The product over axes; its gradient is right where elements are zero."""
     del out
-    value = _summable(a, dtype) if promote_integers or dtype is not None else asarray(a)
+    value = summable(a, dtype) if promote_integers or dtype is not None else asarray(a)
     total = _reduce("jnp.prod", ops.reduce_prod, value, axis, keepdims, where, 1)
     if initial is not None:
         total = ops.mul(total, ops.cast(initial, aval_of(total).dtype))
@@ -452,6 +452,8 @@ def diff(a: ArrayLike, n: int = 1, axis: int = -1, prepend: Any = None, append: 
             got=str(n),
             fix="use cumsum to undo differences",
         )
+    if n == 0:
+        return value
     value = _extended(value, axis, prepend, append)
     for _ in range(n):
         shape = list(aval_of(value).shape)

@@ -14,7 +14,6 @@ from lumjax.numpy.creation import asarray
 from lumjax.numpy.indexing import concrete_array, getitem
 from lumjax.numpy.manipulation import moveaxis
 from lumjax.numpy.reductions import any as _any
-from lumjax.trace.array import Array
 from lumjax.trace.core import aval_of
 
 ArrayLike = Any
@@ -248,7 +247,7 @@ def unique(
             p if return_inverse and k == int(return_index) else _resized(p, size, 0)
             for k, p in enumerate(parts[1:])
         ]
-    arrays = [asarray(parts[0]), *[Array(p.astype(np.int32)) for p in parts[1:]]]
+    arrays = [asarray(parts[0]), *[asarray(p.astype(np.int64)) for p in parts[1:]]]
     return tuple(arrays) if isinstance(found, tuple) else arrays[0]
 
 
@@ -279,7 +278,7 @@ def bincount(
     `length`.
 
     Shapes: x (n,), weights (n,) -> (max(minlength, greatest + 1),), or (length,): what is
-    greater is left out then. Negative integers count as 0. int32, or the dtype of `weights`.
+    greater is left out then. Negative integers count as 0. Integers, or the dtype of `weights`.
     DTypeError for floats.
 
     >>> bincount(asarray([0, 2, 2]))
@@ -298,7 +297,8 @@ def bincount(
     if length is None:
         raw = concrete_array("jnp.bincount without length", value)
         length = max(minlength, int(raw.max()) + 1 if raw.size else 0)
-    counted = ops.full(aval_of(value).shape, 1, np.int32) if weights is None else asarray(weights)
+    one = ops.full(aval_of(value).shape, 1, dt.canonicalize(np.int64))
+    counted = one if weights is None else asarray(weights)
     return ops.segment_sum(counted, ops.max(value, 0), length)
 
 

@@ -13,7 +13,7 @@ from lumjax.errors import ArgumentValueError, ShapeError
 from lumjax.numpy.creation import asarray
 from lumjax.numpy.linear import matmul
 from lumjax.numpy.manipulation import concatenate, split
-from lumjax.numpy.reductions import cumprod, cumsum
+from lumjax.numpy.reductions import cumprod, cumsum, summable
 from lumjax.numpy.scalars import ScalarType
 from lumjax.trace.core import aval_of
 
@@ -23,7 +23,7 @@ ArrayLike = Any
 def _with_initial(
     f: Any, start: int, name: str, x: ArrayLike, axis: int | None, dtype: Any, initial: bool
 ) -> Any:
-    value = asarray(x)
+    value = summable(x, dtype)
     rank = aval_of(value).ndim
     if axis is None and rank > 1:
         raise ArgumentValueError(
@@ -42,7 +42,7 @@ def _with_initial(
 def cumulative_sum(
     x: ArrayLike, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
 ) -> Any:
-    """Running sums along an axis, after a 0 with `include_initial`.
+    """Running sums along an axis, after a 0 with `include_initial`; narrow integers widen.
 
     >>> cumulative_sum(asarray([1, 2, 3]), include_initial=True).tolist()
     [0, 1, 3, 6]
@@ -53,7 +53,9 @@ def cumulative_sum(
 def cumulative_prod(
     x: ArrayLike, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
 ) -> Any:
-    """Running products along an axis, after a 1 with `include_initial`."""
+    """Running products along an axis, after a 1 with `include_initial`. Narrow integers widen, as
+    in prod.
+    """
     return _with_initial(cumprod, 1, "cumulative_prod", x, axis, dtype, include_initial)
 
 

@@ -138,10 +138,19 @@ def _one_minus_square(x: Value) -> Value:
     return mul(sub(one, x), add(one, x))
 
 
+def _acosh_tangent(t: Value, x: Value, _: Value) -> Value:
+    """Two roots: that of the product x*x - 1 has the wrong sign left of the imaginary axis."""
+    one = constant(1, x)
+    return mul(t, mul(rsqrt(sub(x, one)), rsqrt(add(x, one))))
+
+
 def _expand_atan(x: Value) -> Value:
     """Cephes' single-precision arctangent: two reductions of the range and an odd polynomial."""
-    size = abs(x)
     one = constant(1, x)
+    if dt.is_complex(aval_of(x).dtype):  # (log(1 + ix) - log(1 - ix)) / 2i
+        turned = mul(x, constant(1j, x))
+        return mul(sub(log(add(one, turned)), log(sub(one, turned))), constant(-0.5j, x))
+    size = abs(x)
     large, middle = (
         gt(size, constant(2.414213562373095, x)),
         gt(size, constant(0.4142135623730950, x)),
@@ -180,17 +189,17 @@ tan_p, tan = unary(
     expand=lambda x: div(sin(x), cos(x)), flops=30, domain=(-1.2, 1.2),
 )  # fmt: skip
 asin_p, asin = unary(
-    "asin", widened(np.arcsin), FLOATS, "The inverse sine.",
+    "asin", widened(np.arcsin), INEXACT, "The inverse sine.",
     tangent=lambda t, x, _: mul(t, rsqrt(_one_minus_square(x))),
     expand=lambda x: atan(mul(x, rsqrt(_one_minus_square(x)))), flops=30, domain=(-0.9, 0.9),
 )  # fmt: skip
 acos_p, acos = unary(
-    "acos", widened(np.arccos), FLOATS, "The inverse cosine.",
+    "acos", widened(np.arccos), INEXACT, "The inverse cosine.",
     tangent=lambda t, x, _: neg(mul(t, rsqrt(_one_minus_square(x)))),
     expand=lambda x: sub(constant(math.pi / 2, x), asin(x)), flops=30, domain=(-0.9, 0.9),
 )  # fmt: skip
 atan_p, atan = unary(
-    "atan", widened(np.arctan), FLOATS, "The inverse tangent.",
+    "atan", widened(np.arctan), INEXACT, "The inverse tangent.",
     tangent=lambda t, x, _: div(t, add(constant(1, x), square(x))),
     expand=_expand_atan, flops=30, domain=(-4.0, 4.0),
 )  # fmt: skip
@@ -229,7 +238,7 @@ asinh_p, asinh = unary(
 )  # fmt: skip
 acosh_p, acosh = unary(
     "acosh", widened(np.arccosh), INEXACT, "The inverse hyperbolic cosine.",
-    tangent=lambda t, x, _: mul(t, rsqrt(sub(square(x), constant(1, x)))),
+    tangent=_acosh_tangent,
     expand=lambda x: log(add(x, sqrt(sub(square(x), constant(1, x))))), flops=30, domain=(1.2, 4.0),
 )  # fmt: skip
 atanh_p, atanh = unary(

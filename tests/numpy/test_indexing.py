@@ -221,3 +221,29 @@ def test_arrays_are_immutable():
         x[0] = 1.0
     with pytest.raises(TypeError, match="immutable"):
         del x[0]
+
+
+def test_arrays_of_one_bool_as_indices():
+    x = np.arange(6.0, dtype="f4").reshape(2, 3)
+    for flag in (True, False):
+        for made in (jnp.asarray(flag), np.asarray(flag), np.bool_(flag)):
+            for index in (lambda f: f, lambda f: (f, 1), lambda f: (..., f), lambda f: (0, f)):
+                got = jnp.asarray(x)[index(made)]
+                np.testing.assert_array_equal(got, x[index(flag)])
+
+
+def test_positions_are_of_the_default_integer():
+    """As JAX's: int64 where 64-bit types are enabled."""
+    for wide, dtype in ((False, "int32"), (True, "int64")):
+        with lumjax.enable_x64(wide):
+            x = jnp.asarray([2, 0, 1], "int8")
+            found = [
+                *jnp.nonzero(x), *jnp.nonzero(x, size=2), jnp.argwhere(x), jnp.flatnonzero(x),
+                *jnp.unique(x, True, True, True)[1:], *jnp.unique_all(x)[1:], jnp.lexsort((x,)),
+                jnp.bincount(x), jnp.indices((2,)), jnp.argsort(x), jnp.argmax(x),
+                jnp.cumulative_sum(x), jnp.cumulative_prod(x),
+            ]  # fmt: skip
+            assert {str(v.dtype) for v in found} == {dtype}
+            assert jnp.cumulative_sum(x > 0, include_initial=True).tolist() == [0, 1, 1, 2]
+    assert jnp.unstack(jnp.zeros((0, 2))) == ()
+    assert jnp.diff(jnp.arange(3), n=0, prepend=0).shape == (3,)
