@@ -285,8 +285,15 @@ trunc = fix = _rounding("trunc", ops.trunc, "`x` without its fraction.")
 def rint(x: ArrayLike, /) -> Any:
     """The nearest integer as a float, ties to even."""
     value = asarray(x)
-    out = ops.round(as_float(value))
+    out = _each_part(ops.round, as_float(value))
     return out if dt.is_inexact(aval_of(value).dtype) else strong(out)
+
+
+def _each_part(f: Callable[[Any], Any], x: Any) -> Any:
+    """`f` of a real array, or of the real and the imaginary part of a complex one."""
+    if not dt.is_complex(aval_of(x).dtype):
+        return f(x)
+    return ops.complex(f(ops.real(x)), f(ops.imag(x)))
 
 
 def round(a: ArrayLike, decimals: int = 0, out: None = None) -> Any:
@@ -308,9 +315,9 @@ def round(a: ArrayLike, decimals: int = 0, out: None = None) -> Any:
         return value
     value = as_float(value)
     if decimals == 0:
-        return ops.round(value)
+        return _each_part(ops.round, value)
     factor = float(10.0**decimals)
-    return ops.div(ops.round(ops.mul(value, factor)), factor)
+    return ops.div(_each_part(ops.round, ops.mul(value, factor)), factor)
 
 
 around = round

@@ -221,7 +221,7 @@ def polyval(p: ArrayLike, x: ArrayLike, *, unroll: int = 16) -> Any:
     out = ops.full(
         aval_of(at).shape,
         0,
-        dt.promote((aval_of(coefficients).dtype, False), (aval_of(at).dtype, False))[0],
+        dt.promote(*((a.dtype, a.weak) for a in (aval_of(coefficients), aval_of(at))))[0],
     )
     for k in range(aval_of(coefficients).shape[0]):
         out = ops.add(ops.mul(out, at), getitem(coefficients, k))

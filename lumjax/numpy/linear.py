@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,9 +15,31 @@ from lumjax.errors import ArgumentTypeError, ArgumentValueError, ShapeError
 from lumjax.numpy.creation import asarray
 from lumjax.numpy.manipulation import moveaxis
 from lumjax.numpy.reductions import sum as _sum
-from lumjax.trace.core import aval_of
+from lumjax.trace.array import Array
+from lumjax.trace.core import Tracer, aval_of
 
 ArrayLike = Any
+
+
+def _logical(f: Callable[..., Any]) -> Callable[..., Any]:
+    """`f`, a sum of products, made to take bools: "and" for products, "or" for sums."""
+
+    @functools.wraps(f)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        dtypes = [aval_of(v).dtype for v in args if isinstance(v, (Array, Tracer, np.ndarray))]
+        if not dtypes or any(d != dt.bool_ for d in dtypes):
+            return f(*args, **kwargs)
+        given = kwargs.get("preferred_element_type")
+        numbers = [
+            ops.cast(asarray(v), np.int32 if given is None else given)
+            if isinstance(v, (Array, Tracer, np.ndarray))
+            else v
+            for v in args
+        ]
+        out = f(*numbers, **kwargs)
+        return ops.ne(out, 0) if given is None else out
+
+    return run
 
 
 def _pair(a: Any, b: Any, dtype: Any) -> tuple[Any, Any]:
@@ -47,6 +70,7 @@ def _same(a: Any, b: Any) -> bool:
     return a is b or (isinstance(a, int) and isinstance(b, int) and a == b)
 
 
+@_logical
 def dot(
     a: ArrayLike, b: ArrayLike, *, precision: Any = None, preferred_element_type: Any = None
 ) -> Any:
@@ -68,6 +92,7 @@ def dot(
     )
 
 
+@_logical
 def matmul(
     a: ArrayLike, b: ArrayLike, *, precision: Any = None, preferred_element_type: Any = None
 ) -> Any:
@@ -176,6 +201,7 @@ def vecdot(
     )
 
 
+@_logical
 def inner(
     a: ArrayLike, b: ArrayLike, *, precision: Any = None, preferred_element_type: Any = None
 ) -> Any:
@@ -200,6 +226,7 @@ def outer(a: ArrayLike, b: ArrayLike, out: None = None) -> Any:
     return ops.mul(ops.reshape(x, (aval_of(x).size, 1)), ops.reshape(y, (1, aval_of(y).size)))
 
 
+@_logical
 def tensordot(
     a: ArrayLike,
     b: ArrayLike,
@@ -352,6 +379,7 @@ def diagflat(v: ArrayLike, k: int = 0) -> Any:
 _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
+@_logical
 def einsum(
     subscripts: Any,
     /,

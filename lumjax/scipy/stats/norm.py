@@ -10,13 +10,13 @@ import math
 from typing import Any
 
 from lumjax import numpy as jnp
-from lumjax import ops
+from lumjax.numpy.elementwise import as_floats
 from lumjax.scipy import special
 from lumjax.typing import ArrayLike
 
 
 def _standard(x: ArrayLike, loc: ArrayLike, scale: ArrayLike) -> tuple[Any, Any]:
-    value, middle, width = ops.promote_values(*[jnp.asarray(v) * 1.0 for v in (x, loc, scale)])
+    value, middle, width = as_floats(x, loc, scale)
     return (value - middle) / width, width
 
 
@@ -26,7 +26,7 @@ def logpdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Any:
     >>> round(float(logpdf(0.0)), 4)
     -0.9189
     """
-    value, middle, width = ops.promote_values(*[jnp.asarray(v) * 1.0 for v in (x, loc, scale)])
+    value, middle, width = as_floats(x, loc, scale)
     square = width * width
     offset = jnp.log(2 * math.pi * square)
     distance = value - middle
