@@ -260,7 +260,11 @@ def iinfo(dtype: Any) -> Any:
     return ml_dtypes.iinfo(known) if known else np.iinfo(as_dtype(dtype))
 
 
-class prng_key(np.generic):  # noqa: N801
+class extended(np.generic):  # noqa: N801
+    """What `issubdtype` is asked for dtypes that NumPy does not have: those of keys."""
+
+
+class prng_key(extended):  # noqa: N801
     """Abstract dtype of typed PRNG keys, for `issubdtype`."""
 
 
@@ -271,7 +275,7 @@ def issubdtype(arg1: Any, arg2: Any) -> bool:
     >>> issubdtype(bfloat16, np.floating)
     True
     """
-    if isinstance(arg2, type) and issubclass(arg2, prng_key):
+    if isinstance(arg2, type) and issubclass(arg2, extended):
         return not isinstance(arg1, type) and np.dtype(arg1) == key
     if (known := _described(arg1)) is not None:
         abstract = isinstance(arg2, type) and issubclass(arg2, np.generic)

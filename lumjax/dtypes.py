@@ -5,7 +5,7 @@ from __future__ import annotations
 import ml_dtypes
 
 from lumjax.dtype import canonicalize as canonicalize_dtype
-from lumjax.dtype import finfo, float0, iinfo, issubdtype, prng_key
+from lumjax.dtype import extended, finfo, float0, iinfo, issubdtype, prng_key
 from lumjax.errors import DTypeError as TypePromotionError
 from lumjax.numpy import promote_types, result_type
 
@@ -13,6 +13,7 @@ __all__ = [
     "TypePromotionError",
     "bfloat16",
     "canonicalize_dtype",
+    "extended",
     "finfo",
     "float0",
     "iinfo",

@@ -35,6 +35,7 @@ import sys
 from lumjax.record import record
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+hidden_files: list[str] = []  # of libraries that ask not to be taken for the user
 
 
 @record
@@ -55,7 +56,8 @@ def user_source() -> Source | None:
     frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
     while frame is not None:
         code = frame.f_code
-        if not code.co_filename.startswith((_PACKAGE, "<frozen", "<string>")):
+        file = code.co_filename
+        if not file.startswith((_PACKAGE, "<frozen", "<string>")) and file not in hidden_files:
             return Source(code.co_filename, frame.f_lineno, code.co_name)
         frame = frame.f_back
     return None

@@ -7,16 +7,29 @@ VERSION = "0.10.2"  # the JAX whose behaviour lumjax has
 # Modules that have JAX's name and place.
 _SAME = (
     "ad_checkpoint", "core", "custom_derivatives", "debug", "distributed", "dlpack", "dtypes",
-    "errors", "experimental", "experimental.mesh_utils", "experimental.multihost_utils",
-    "experimental.pjit", "experimental.shard_map", "extend", "extend.core", "flatten_util", "image",
+    "errors", "experimental", "experimental.layout", "experimental.mesh_utils",
+    "experimental.multihost_utils", "experimental.pjit", "experimental.shard_map", "extend", "extend.core",
+    "extend.linear_util", "extend.source_info_util", "flatten_util", "image",
     "lax", "lax.linalg", "monitoring", "nn", "nn.initializers", "numpy", "numpy.fft",
     "numpy.linalg", "profiler", "random", "scipy", "scipy.fft", "scipy.linalg", "scipy.special",
     "scipy.stats", "scipy.stats.norm", "sharding", "tree", "tree_util", "typing",
 )  # fmt: skip
 
+# Modules of JAX's inside that libraries import, and public ones that only they need.
+_INSIDE = {
+    "_src": "compat.internals",
+    "_src.core": "core",
+    "_src.dtypes": "compat.internals.dtypes",
+    "_src.traceback_util": "extend.source_info_util",
+    "api_util": "compat.api_util",
+    "interpreters": "compat.interpreters",
+    "interpreters.partial_eval": "compat.interpreters.partial_eval",
+    "test_util": "compat.test_util",
+}
+
 MODULES: dict[str, str] = {
     "jax": "lumjax.compat.top",
-    "jax.test_util": "lumjax.compat.test_util",
+    **{f"jax.{name}": f"lumjax.{target}" for name, target in _INSIDE.items()},
     "jax.version": "lumjax.compat.version",
     "jaxlib": "lumjax.compat.jaxlib",
     "jaxlib.version": "lumjax.compat.version",

@@ -3,3 +3,5 @@
 from __future__ import annotations
 
 from lumjax.extend import core as core
+from lumjax.extend import linear_util as linear_util
+from lumjax.extend import source_info_util as source_info_util
