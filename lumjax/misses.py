@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -33,7 +34,8 @@ class Signature:
 
 
 def _aval(leaf: Any) -> str:
-    return str(ShapedArray(*leaf))
+    shape, dtype, weak = leaf
+    return ("~" if weak else "") + str(ShapedArray(shape, dtype))
 
 
 def _static(where: int | str) -> str:
@@ -60,6 +62,17 @@ def differences(new: Signature, old: Signature) -> list[str]:
     if new.axes != old.axes:
         found.append(f"the named axes in scope: {new.axes}, before {old.axes}")
     return found
+
+
+def _distance(new: Signature, old: Signature) -> int:
+    """How much two signatures differ."""
+    kinds = 1000
+    if new.in_tree == old.in_tree:
+        leaves = zip(new.leaves, old.leaves, strict=True)
+        kinds = sum(x != y for a, b in leaves for x, y in zip(a, b, strict=True))
+    static = len(set(new.static) ^ set(old.static))
+    settings = sum(a != b for a, b in zip(new.settings, old.settings, strict=True))
+    return kinds + static + settings + (new.axes != old.axes)
 
 
 def _structure(new: Signature, old: Signature) -> str:
@@ -139,10 +152,12 @@ class History:
     def _nearest(self, signature: Signature) -> tuple[int | None, list[str]]:
         """The earlier program with the fewest differences, the latest of them."""
         best: tuple[int | None, list[str]] = (None, [])
+        least = math.inf
         for miss in reversed(self.misses):
             found = differences(signature, miss.signature)
-            if best[0] is None or len(found) < len(best[1]):
-                best = (miss.number, found)
+            far = _distance(signature, miss.signature)
+            if far < least:
+                best, least = (miss.number, found), far
         return best
 
     def __len__(self) -> int:

@@ -92,6 +92,9 @@ def _holder(x: Any, held: Any) -> _Holder | None:
         module = entries.get("__name__") if "__builtins__" in entries else None
         if key is not None and module is not None:
             return _Holder(f"the global {key} of module {module}", x, 0)
+        owner = _owner(entries)
+        if key is not None and owner is not None:
+            return _Holder(_attribute(key, owner), owner, 1)
         return None if key is None else _Holder(f"a dict under {key!r}", x, 1)
     if isinstance(x, types.CellType):
         return _Holder(_variable(x), x, 0)
@@ -102,8 +105,21 @@ def _holder(x: Any, held: Any) -> _Holder | None:
         return None
     attributes: dict[str, Any] = getattr(x, "__dict__", {})
     name = _key(attributes, held)
+    return _Holder(_attribute(name, x), x, 1)
+
+
+def _attribute(name: Any, x: Any) -> str:
     kind = f"an object of type {type(x).__name__}"
-    return _Holder(kind if name is None else f"the attribute {name} of {kind}", x, 1)
+    return kind if name is None else f"the attribute {name} of {kind}"
+
+
+def _owner(entries: dict[Any, Any]) -> Any:
+    """The object whose attributes a dict holds, if that is what it is."""
+    for x in gc.get_referrers(entries):
+        if not isinstance(x, (types.FrameType, dict, list, tuple)):
+            if getattr(x, "__dict__", None) is entries:
+                return x
+    return None
 
 
 def _variable(cell: types.CellType) -> str:
