@@ -88,9 +88,9 @@ def known_value(x: Value) -> NDArray | None:
     """The ndarray behind a concrete array or a staged constant, else None."""
     if isinstance(x, Array):
         return x.data
-    if isinstance(x, StageTracer) and isinstance(x.trace, StageTrace):
-        found = _constants.setdefault(x.trace, _Constants())
-        found.update(x.trace)
+    if isinstance(x, StageTracer) and isinstance(x.owner, StageTrace):
+        found = _constants.setdefault(x.owner, _Constants())
+        found.update(x.owner)
         return found.get(x.var)
     return None if isinstance(x, Tracer) else np.asarray(x)
 

@@ -65,7 +65,7 @@ class JVPTrace(Trace):
 
     def split(self, x: Value) -> tuple[Value, Value | None]:
         """The primal and the tangent; None for a value that is constant here."""
-        return (x.primal, x.tangent) if type(x) is JVPTracer and x.trace is self else (x, None)
+        return (x.primal, x.tangent) if type(x) is JVPTracer and x.owner is self else (x, None)
 
     def process(self, prim: Primitive, args: Sequence[Value], params: Params) -> tuple[Value, ...]:
         """Apply one primitive."""
@@ -73,7 +73,7 @@ class JVPTrace(Trace):
         tangents: list[Value | None] = []
         active = False
         for x in args:
-            if type(x) is JVPTracer and x.trace is self:
+            if type(x) is JVPTracer and x.owner is self:
                 primals.append(x.primal)
                 tangents.append(x.tangent)
                 active = True
@@ -185,7 +185,7 @@ def as_output(x: Any) -> Value:
     if type(x) is Array:
         return x
     if isinstance(x, Tracer):
-        if not any(t is x.trace for t in active_traces()):
+        if not any(t is x.owner for t in active_traces()):
             raise leaked(x)
         return x
     if not is_array(x):

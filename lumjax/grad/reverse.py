@@ -89,7 +89,7 @@ class LinearTrace(StageTrace):
 
     def is_linear(self, x: Value) -> bool:
         """Whether `x` depends on a tangent of this trace."""
-        return isinstance(x, StageTracer) and x.trace is self
+        return isinstance(x, StageTracer) and x.owner is self
 
     def record(self, prim: Primitive, args: Sequence[Value], params: Params) -> tuple[Value, ...]:
         """Append one equation that is linear in its tracers."""
@@ -99,7 +99,7 @@ class LinearTrace(StageTrace):
         """Apply one primitive: record it, split it, or compute it."""
         linear = False
         for x in args:
-            if isinstance(x, StageTracer) and x.trace is self:
+            if isinstance(x, StageTracer) and x.owner is self:
                 linear = True
                 break
         if linear and prim.linearize is None:

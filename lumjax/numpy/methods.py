@@ -35,7 +35,7 @@ _FUNCTIONS: tuple[Callable[..., Any], ...] = (
     reductions.argmin, reductions.cumsum, reductions.cumprod, reductions.ptp,
     manipulation.swapaxes, manipulation.squeeze, manipulation.repeat, manipulation.ravel,
     indexing.take, indexing.nonzero, elementwise.clip, elementwise.round, complexes.conj,
-    sorting.sort, sorting.argsort, sorting.searchsorted, linear.dot, linear.diagonal,
+    sorting.sort, sorting.argsort, sorting.searchsorted, linear.dot, linear.diagonal, linear.trace,
     creation.copy, creation.astype, editing.argpartition, editing.choose,
 )  # fmt: skip
 

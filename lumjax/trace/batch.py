@@ -71,7 +71,7 @@ class BatchTrace(Trace):
 
     def split(self, x: Value) -> tuple[Value, int | None]:
         """The full value and its mapped axis; None for a value that is not mapped here."""
-        return (x.value, x.dim) if isinstance(x, BatchTracer) and x.trace is self else (x, None)
+        return (x.value, x.dim) if isinstance(x, BatchTracer) and x.owner is self else (x, None)
 
     def process(self, prim: Primitive, args: Sequence[Value], params: Params) -> tuple[Value, ...]:
         """Apply one primitive's batch rule under the parent trace."""
@@ -218,7 +218,7 @@ def _as_value(role: str, x: Any) -> Value:
     if isinstance(x, Array):
         return x
     if isinstance(x, Tracer):
-        if not any(t is x.trace for t in active_traces()):
+        if not any(t is x.owner for t in active_traces()):
             raise leaked(x)
         return x
     if not isinstance(x, (np.ndarray, np.generic, bool, int, float, complex)):

@@ -213,11 +213,11 @@ class Primitive:
 class Tracer:
     """A stand-in for a value while a transformation watches the function run."""
 
-    __slots__ = ("__weakref__", "aval", "trace")
+    __slots__ = ("__weakref__", "aval", "owner")  # `trace` is a method, the sum of the diagonal
     __array_priority__: ClassVar[int] = 1000  # NumPy must defer to our operators
 
     def __init__(self, trace: Trace, aval: ShapedArray) -> None:
-        self.trace = trace
+        self.owner = trace
         self.aval = aval
 
     def concrete(self) -> Any | None:
@@ -226,7 +226,7 @@ class Tracer:
 
     def origin(self) -> str:
         """Where it was made, from which arguments of what: for messages. "" if nothing is known."""
-        return f"in {self.trace.about()}" if self.trace.about else ""
+        return f"in {self.owner.about()}" if self.owner.about else ""
 
 
 @record

@@ -42,7 +42,7 @@ class StageTracer(Tracer):
 
     def origin(self) -> str:
         """Where it was made, from which arguments of what."""
-        trace = self.trace
+        trace = self.owner
         return origin(self) if isinstance(trace, StageTrace) else ""
 
 
@@ -68,7 +68,7 @@ class StageTrace(Trace):
         """The atom that stands for `x`: its variable, a literal for a rank-0 constant, or a hoisted
         constant.
         """
-        if isinstance(x, StageTracer) and x.trace is self:
+        if isinstance(x, StageTracer) and x.owner is self:
             return x.var
         aval = aval_of(x)
         if aval.ndim == 0 and not isinstance(x, Tracer) and aval.dtype.kind != "V":
@@ -131,7 +131,7 @@ def _recorded(
         outs = list(f(*args))
     atoms = tuple(map(trace.atom, outs))
     for out in outs:
-        if isinstance(out, StageTracer) and out.trace is not trace and not _alive(out):
+        if isinstance(out, StageTracer) and out.owner is not trace and not _alive(out):
             raise leaked(out)
     inputs = (*trace.const_vars, *(a.var for a in args))
     jaxpr = Jaxpr(inputs, tuple(trace.eqns), atoms, consts=len(trace.const_vars))
@@ -140,7 +140,7 @@ def _recorded(
 
 def origin(tracer: StageTracer) -> str:
     """Where a recorded value was made, and from which arguments of what."""
-    trace = tracer.trace
+    trace = tracer.owner
     assert isinstance(trace, StageTrace), "a StageTracer belongs to a StageTrace"
     of = f" of {trace.about()}" if trace.about else ""
     made = next((e for e in reversed(trace.eqns) if tracer.var in e.outputs), None)
@@ -173,4 +173,4 @@ def _listed(words: Sequence[str]) -> str:
 
 
 def _alive(tracer: Tracer) -> bool:
-    return any(t is tracer.trace for t in active_traces())
+    return any(t is tracer.owner for t in active_traces())

@@ -264,6 +264,8 @@ def test_methods():
     x = jnp.arange(6.0).reshape(2, 3)
     assert x.compress(jnp.array([True, False]), axis=0).shape == (1, 3)
     assert x.argpartition(1).shape == (2, 3)
+    for wrap in (lambda f: f, lumjax.jit, lambda f: lambda x: lumjax.vmap(f)(x[None])[0]):
+        assert wrap(lambda x: x.trace(offset=1))(x) == 6
     assert jnp.array([0, 1]).choose([x[0, :2], x[1, :2]]).tolist() == [0.0, 4.0]
     assert x.view(jnp.int32).dtype == np.int32
     assert x.view(jnp.int8).shape == (2, 12)
