@@ -22,7 +22,7 @@ from lumjax.cpu import arena
 from lumjax.cpu.math import supported
 from lumjax.cpu.objects import host_target
 from lumjax.cpu.render import render
-from lumjax.cpu.runtime import Program, Step
+from lumjax.cpu.runtime import AnyStep, Inner, Program, Step
 from lumjax.debugging.overflow import with_checks
 from lumjax.debugging.replay import complaint, repeatable
 from lumjax.debugging.values import wanted
@@ -34,14 +34,15 @@ from lumjax.egraph.rules import Rule
 from lumjax.egraph.rules.registry import load_rules
 from lumjax.egraph.search import budget_of_config, search
 from lumjax.errors import CompileError, UnsupportedError
+from lumjax.expansion import expand, is_keyed, keys_of, words_of
 from lumjax.insight import Insight, Reader
 from lumjax.kernel.region import Region, cut
 from lumjax.layout import Layout
 from lumjax.native import sizes_of, whole
-from lumjax.ops.aligned import align
+from lumjax.nested import Table, inside, link
 from lumjax.ops.elementwise import asvalue
 from lumjax.recompute import smaller
-from lumjax.stages import Evaluated, Native, Planner, stages_of
+from lumjax.stages import Evaluated, Inside, Native, Nested, Planner, stages_of
 from lumjax.target import Target
 from lumjax.timeline import Timeline
 from lumjax.trace.array import Array
@@ -51,49 +52,18 @@ from lumjax.trace.core import (
     EvalTrace,
     Jaxpr,
     Literal,
-    Params,
-    Primitive,
     Value,
     Var,
     aval_of,
     eval_jaxpr,
     using,
 )
-from lumjax.trace.form import Expand
-from lumjax.trace.simplify import simplify, uncollected
-from lumjax.trace.stage import StageTrace
+from lumjax.trace.form import Choose, Nest, Repeat
+from lumjax.trace.simplify import simplify
 
 NDArray: TypeAlias = np.ndarray[Any, Any]
 _lock = threading.RLock()
 TURNS = 8  # of computing more values again, until a budget of memory is kept
-
-# ---- expansion
-
-
-class _ExpandTrace(StageTrace):
-    """Records like staging, but replaces an operation that others define by its definition."""
-
-    def process(self, prim: Primitive, args: Sequence[Value], params: Params) -> tuple[Value, ...]:
-        form = prim.form(*map(aval_of, args), **params)
-        if isinstance(form, Expand):
-            return tuple(prim.rule("expand")(*args, **params))
-        return super().process(prim, args, params)
-
-
-@uncollected
-def expand(jaxpr: Jaxpr) -> tuple[Jaxpr, tuple[Value, ...]]:
-    """The program with calls and definitions inlined, and indices that count an axis replaced.
-    Arrays that definitions mention become its first inputs; their values come second.
-    """
-    trace = _ExpandTrace()
-    inputs = [trace.new_input(v.aval) for v in jaxpr.inputs]
-    with using(trace):
-        outs = eval_jaxpr(jaxpr, inputs)
-    atoms = tuple(map(trace.atom, outs))
-    variables = (*trace.const_vars, *(i.var for i in inputs))
-    expanded = Jaxpr(variables, tuple(trace.eqns), atoms, len(trace.const_vars))
-    return align(expanded), tuple(trace.const_values)
-
 
 # ---- building blocks
 
@@ -104,8 +74,8 @@ class _Segment:
     `dead` ones are let go when it ends.
     """
 
-    steps: list[Step] = field(default_factory=list[Step])
-    waves: list[int] = field(default_factory=list[int])  # steps of one wave share launches
+    steps: list[AnyStep] = field(default_factory=list[AnyStep])
+    waves: list[Any] = field(default_factory=list[Any])  # steps of one wave share launches
     fresh: list[Var] = field(default_factory=list[Var])
     program: Program | None = None
     dead: list[Var] = field(default_factory=list[Var])
@@ -153,14 +123,18 @@ class Executable:
         self.jaxpr = simplify(self.jaxpr)
         layout = self._layout = self._planned(planner)
         self.arena_bytes, self.peak_bytes = layout.arena_bytes, layout.peak_bytes
+        self._inside: Inside | None = None
+        self._known = Table({}, dict(layout.offsets))
         self._segments = self._link(layout)
-        self._table = [0] * len(layout.places)
         for name, place in layout.places.items():
             if isinstance(name, tuple) and name[0] == "size":
-                self._table[place] = name[1]
-        self._arena = sorted(layout.offsets.items())
+                self._known.fixed[place] = name[1]
+        self._table = [self._known.fixed.get(p, 0) for p in range(len(layout.places))]
+        self._arena = sorted(self._known.offsets.items())
         self._places = {v: p for v, p in layout.places.items() if isinstance(v, Var)}
-        self._outputs = [(layout.resolve(a), a.aval) for a in self.jaxpr.outputs]
+        atoms = map(layout.resolve, self.jaxpr.outputs)
+        self._outputs = list(zip(atoms, self.traced.out_avals, strict=True))
+        self._keyed = any(is_keyed(v.aval) for v in (*jaxpr.inputs, *jaxpr.outputs))
         self.seconds = time.perf_counter() - started
 
     def _planned(self, planner: Planner | None) -> Layout:
@@ -190,7 +164,7 @@ class Executable:
         bound = limit
         while True:
             with config.scope(search_memory=bound):
-                self.stages, renamed = stages_of(self.jaxpr, self.target, planner)
+                self.stages, renamed = stages_of(self.jaxpr, self.target, inside_of, planner)
             layout = Layout(self.jaxpr, self.stages, renamed)
             needed = layout.timeline().allocated() if limit else 0
             if needed <= limit or bound == 1:
@@ -212,7 +186,10 @@ class Executable:
                 segments.append(_Segment())
             segment = segments[-1]
             assert isinstance(segment, _Segment)
-            segment.fresh += [v for v in stage.region.outputs if v in layout.held]
+            segment.fresh += [v for v in stage.outputs if v in layout.held]
+            if isinstance(stage, Nested):
+                self._nest(segment, stage, number, layout)
+                continue
             for k, item in enumerate(stage.kernels):
                 slots = layout.slots(number, stage, k)
                 segment.steps.append(Step(item.compiled, slots, sizes_of(item.compiled.kernel)))
@@ -224,11 +201,34 @@ class Executable:
             segment.dead = dead
         return segments
 
+    def _nest(self, segment: _Segment, stage: Nested, number: int, layout: Layout) -> None:
+        linked = link(stage, number, layout.place, layout.resolve)
+        segment.steps += linked.steps
+        segment.waves += [("nested", number, k) for k in range(len(linked.steps))]
+        self._known.fixed.update(linked.fixed)
+        self._known.alive += [linked.alive, stage]
+        for place, block, offset in linked.memory:
+            self._known.offsets[place] = layout.offsets[block] + offset
+
+    def inside(self) -> Inside | str:
+        """The program as a part of another's native call, or why it can't be."""
+        if (stage := next(iter(self.evaluated()), None)) is not None:
+            return f"{stage.eqn.prim.name} in it runs through eval: {stage.why}"
+        if self._inside is None:
+            segment = self._segments[0] if self._segments else _Segment()
+            assert isinstance(segment, _Segment), "all of it is native"
+            steps = Inner(tuple(segment.steps), tuple(segment.waves))
+            layout, known = self._layout, self._known
+            self._inside = inside(self.jaxpr, self._consts, self.stages, layout, known, steps)
+        return self._inside
+
     def run(self, args: Sequence[Value]) -> list[Array]:
         """Run on one value for each input of the traced jaxpr."""
         table = list(self._table)
         held: dict[Var, NDArray] = {}
         given: dict[Var, Array] = {}
+        if self._keyed:
+            args = [Array(words_of(x.data)) if is_keyed(aval_of(x)) else x for x in args]
         for var, value in zip(self.jaxpr.inputs, (*self._consts, *args), strict=True):
             data = value.data if type(value) is Array else _ingested(value, var.aval.dtype)
             if not (data.flags.c_contiguous and data.flags.aligned):
@@ -279,6 +279,8 @@ class Executable:
     ) -> Array:
         if isinstance(atom, Literal):
             return Array(atom.value, aval.weak)
+        if self._keyed and is_keyed(aval):
+            return Array(keys_of(held[atom]))
         if atom in given and given[atom].weak == aval.weak:
             return given[atom]
         return Array(held[atom], aval.weak)
@@ -379,6 +381,23 @@ class Watched(Executable):
             if error is not None:
                 raise error
         return outs
+
+
+def inside_of(form: Nest) -> tuple[Inside, ...] | str:
+    """The sub-programs of a loop or choice, compiled as parts of a native call; or why not."""
+    jaxprs = form.branches if isinstance(form, Choose) else [form.body]
+    if isinstance(form, Repeat):
+        if not (form.length is None or isinstance(form.length, int)):
+            return "the number of steps is not known when it is compiled"
+        if form.test is not None:
+            jaxprs = [form.body, form.test]
+    found: list[Inside] = []
+    for jaxpr in jaxprs:
+        part = executable_of(jaxpr).inside()
+        if isinstance(part, str):
+            return part
+        found.append(part)
+    return tuple(found)
 
 
 _executables: weakref.WeakKeyDictionary[Jaxpr, dict[Any, Executable]] = weakref.WeakKeyDictionary()

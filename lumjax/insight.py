@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from lumjax.config import config
 from lumjax.egraph.cache import load_report, plan_key
@@ -29,11 +29,12 @@ from lumjax.kernel.words import axis_words, buffer_words, root_words
 from lumjax.native import Checked, sizes_of
 from lumjax.recompute import repeated
 from lumjax.record import record
-from lumjax.stages import Evaluated, Native, Stage
+from lumjax.stages import Evaluated, Native, Nested, Stage
 from lumjax.target import Target
 from lumjax.timeline import Timeline
 from lumjax.trace.core import Eqn, Jaxpr
 from lumjax.trace.dim import evaluate
+from lumjax.trace.form import Choose, Nest
 from lumjax.trace.show import equation, show
 
 SECONDS = 30.0  # for finding the rules that plans are owed to, all regions together
@@ -120,6 +121,7 @@ class Searched:
     before: tuple[Part, ...]
     after: tuple[Part, ...]
     truncated: bool
+    times: int = 1  # how often one run runs it, as far as that is known
 
 
 @record
@@ -133,6 +135,20 @@ class Alone:
 
 
 @record
+class Looped:
+    """A loop or a choice that runs within the native call."""
+
+    number: int
+    primitive: str
+    says: str
+    lines: tuple[Line, ...]
+    parts: tuple[tuple[str, tuple[int, ...]], ...]  # what each is, and the numbers of its stages
+
+
+Told: TypeAlias = Searched | Alone | Looped
+
+
+@record
 class Insight:
     """Everything about one program."""
 
@@ -140,7 +156,7 @@ class Insight:
     program: tuple[Statement, ...]
     head: str  # the traced program's inputs
     tail: str  # and outputs
-    stages: tuple[Searched | Alone, ...]
+    stages: tuple[Told, ...]  # those of loops and choices come last
     timeline: Timeline
     arena: int
     least: int  # the smallest arena that any placement could do with
@@ -159,14 +175,19 @@ class Insight:
         return [s for s in self.stages if isinstance(s, Alone)]
 
     @property
+    def loops(self) -> list[Looped]:
+        """The loops and choices that run within the native call."""
+        return [s for s in self.stages if isinstance(s, Looped)]
+
+    @property
     def kernels(self) -> int:
-        """How many kernels one run starts."""
+        """How many kernels there are; those of a loop's body are counted once."""
         return sum(len(r.after) for r in self.regions)
 
     @property
     def predicted(self) -> float:
         """Seconds of one run, by the cost model."""
-        return sum(r.report.cost for r in self.regions)
+        return sum(r.report.cost * r.times for r in self.regions)
 
 
 class Reader:
@@ -182,7 +203,7 @@ class Reader:
         """Everything."""
         made = self.executable
         with config.scope(**made.settings):
-            stages = tuple(self._stage(k, s) for k, s in enumerate(made.stages))
+            stages = self._stages(made.stages)
             budget = budget_of_config()
         head, *rest = show(made.traced).splitlines()
         return Insight(
@@ -226,7 +247,31 @@ class Reader:
 
     # ---- stages
 
-    def _stage(self, number: int, stage: Native | Evaluated) -> Searched | Alone:
+    def _stages(self, top: Sequence[Stage]) -> tuple[Told, ...]:
+        """What became of each stage: the program's, then those of loops and choices."""
+        waiting: list[tuple[Stage, int]] = [(s, 1) for s in top]
+        found: list[Told] = []
+        while len(found) < len(waiting):
+            stage, times = waiting[len(found)]
+            if isinstance(stage, Nested):
+                found.append(self._loop(len(found), stage, times, waiting))
+            else:
+                found.append(self._stage(len(found), stage, times))
+        return tuple(found)
+
+    def _loop(
+        self, number: int, stage: Nested, times: int, waiting: list[tuple[Stage, int]]
+    ) -> Looped:
+        says, names, steps = loop_words(stage.form)
+        parts: list[tuple[str, tuple[int, ...]]] = []
+        for name, program in zip(names, stage.programs, strict=True):
+            first = len(waiting)
+            waiting += [(s, times * steps) for s in program.stages]
+            parts.append((name, tuple(range(first, len(waiting)))))
+        name = stage.eqn.prim.name
+        return Looped(number, name, says, self._lines([stage.eqn]), tuple(parts))
+
+    def _stage(self, number: int, stage: Native | Evaluated, times: int) -> Searched | Alone:
         if isinstance(stage, Evaluated):
             lines = self._lines([stage.eqn])
             return Alone(number, stage.eqn.prim.name, stage.why, lines)
@@ -234,8 +279,9 @@ class Reader:
         lines = self._lines(stage.region.eqns)
         first = self.seen.get(key)
         if first is not None:
-            return replace(first, number=number, same_as=first.number, lines=lines)
-        self.seen[key] = found = self._region(number, stage, lines)
+            same = first.number
+            return replace(first, number=number, same_as=same, lines=lines, times=times)
+        self.seen[key] = found = replace(self._region(number, stage, lines), times=times)
         return found
 
     def _region(self, number: int, stage: Native, lines: tuple[Line, ...]) -> Searched:
@@ -296,6 +342,18 @@ class Reader:
             )
             report = replace(report, used=used)
         return report
+
+
+def loop_words(form: Nest) -> tuple[str, list[str], int]:
+    """What a loop or choice does, what its sub-programs are, and how often they run if known."""
+    if isinstance(form, Choose):
+        count = len(form.branches)
+        return f"one of {count} branches", [f"branch {k}" for k in range(count)], 1
+    if form.length is None:
+        return "steps as long as a condition holds", ["body", "condition"], 1
+    steps = int(evaluate(form.length, {}))
+    back = ", from the last row" if form.reverse else ""
+    return f"{steps} steps{back}", ["body"], steps
 
 
 def rules_of(report: Report) -> tuple[Rule, ...]:

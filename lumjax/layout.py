@@ -7,16 +7,32 @@ The same lifetimes are the program's timeline.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from lumjax.errors import Source
 from lumjax.native import sizes_of
+from lumjax.nested import private_of
 from lumjax.placement import Interval, assign, peak
-from lumjax.stages import Evaluated, Native, Stage
+from lumjax.record import record
+from lumjax.stages import Evaluated, Native, Nested, Stage
 from lumjax.timeline import Lifetime, Place, Timeline
 from lumjax.trace.core import Atom, Eqn, Jaxpr, Var
 from lumjax.trace.dim import evaluate
+
+
+@record
+class _Unit:
+    """What a kernel, a loop or a choice touches: names in the program, with sizes in bytes."""
+
+    writes: tuple[tuple[Any, int], ...]
+    reads: tuple[tuple[Any, int], ...]
+    private: tuple[tuple[Any, int], ...]
+
+    @property
+    def all(self) -> tuple[tuple[Any, int], ...]:
+        """In the order of a kernel's table."""
+        return (*self.writes, *self.reads, *self.private)
 
 
 class Layout:
@@ -32,8 +48,9 @@ class Layout:
         self.held.update(self.outputs, jaxpr.inputs)
         for stage in stages:
             if isinstance(stage, Evaluated):
-                self.held.update(self._operands(stage.eqn))
-                self.held.update(stage.eqn.outputs)
+                self.held.update(self.operands(stage.eqn))
+                self.held.update(stage.outputs)
+        self._units = [self._units_of(number, stage) for number, stage in enumerate(stages)]
         self._users: dict[Var, list[int]] | None = None
         self._first: dict[Any, int] = {}
         self._last: dict[Any, int] = {}
@@ -62,7 +79,7 @@ class Layout:
     def slots(self, number: int, stage: Native, k: int) -> list[int]:
         """The places of a kernel's buffers and sizes."""
         kernel = stage.kernels[k].compiled.kernel
-        names: list[Any] = [name for _, name in self._buffers(number, stage, k)]
+        names: list[Any] = [name for name, _ in self._units[number][k].all]
         names += [("size", n) for n in sizes_of(kernel).values()]
         return [self.place(n) for n in names]
 
@@ -77,9 +94,8 @@ class Layout:
 
     def _seen(self, number: int, stage: Stage) -> list[Var]:
         if isinstance(stage, Evaluated):
-            return list(dict.fromkeys([*self._operands(stage.eqn), *stage.eqn.outputs]))
-        rows = range(len(stage.kernels))
-        names = dict.fromkeys(n for r in rows for _, n in self._buffers(number, stage, r))
+            return list(dict.fromkeys([*self.operands(stage.eqn), *stage.outputs]))
+        names = dict.fromkeys(n for u in self._units[number] for n, _ in u.all)
         return [n for n in names if isinstance(n, Var)]
 
     def segments(self) -> list[list[int]]:
@@ -98,12 +114,7 @@ class Layout:
         last: dict[Var, int] = {}
         for k, segment in enumerate(self.segments()):
             for number in segment:
-                stage = self.stages[number]
-                if isinstance(stage, Evaluated):
-                    used: set[Any] = {*self._operands(stage.eqn), *stage.eqn.outputs}
-                else:
-                    rows = range(len(stage.kernels))
-                    used = {n for r in rows for _, n in self._buffers(number, stage, r)}
+                used = self._seen(number, self.stages[number])
                 last.update((v, k) for v in used if v in self.held)
         kept = self.outputs.union(self.jaxpr.inputs)
         found: list[list[Var]] = [[] for _ in self.segments()]
@@ -114,35 +125,48 @@ class Layout:
 
     # ---- lifetimes
 
-    def _operands(self, eqn: Eqn) -> list[Var]:
+    def operands(self, eqn: Eqn) -> list[Var]:
+        """The variables that an equation reads, under their first names."""
         return [a for a in map(self.resolve, eqn.inputs) if isinstance(a, Var)]
 
-    def _buffers(self, number: int, stage: Native, k: int) -> list[tuple[Any, Any]]:
-        """A kernel's buffers in the order of its table, each with its name in the program."""
+    def _units_of(self, number: int, stage: Stage) -> list[_Unit]:
+        match stage:
+            case Evaluated():
+                return []
+            case Nested():
+                private = tuple([((number, 0, n), size) for n, size in private_of(stage).items()])
+                reads = tuple([(v, var_bytes(v)) for v in self.operands(stage.eqn)])
+                return [_Unit(tuple([(v, var_bytes(v)) for v in stage.outputs]), reads, private)]
+            case Native():
+                return [self._unit(number, stage, k) for k in range(len(stage.kernels))]
+
+    def _unit(self, number: int, stage: Native, k: int) -> _Unit:
         kernel = stage.kernels[k].compiled.kernel
-        seen = (*kernel.outputs, *kernel.inputs)
-        named = [(b, self.buffer(number, stage, b.name)) for b in seen]
-        return named + [(b, (number, k, b.name)) for b in kernel.workspace]
+        sizes = sizes_of(kernel)
+
+        def named(buffers: Iterable[Any]) -> tuple[tuple[Any, int], ...]:
+            return tuple([(self.buffer(number, stage, b.name), _bytes(b, sizes)) for b in buffers])
+
+        private = tuple([((number, k, b.name), _bytes(b, sizes)) for b in kernel.workspace])
+        return _Unit(named(kernel.outputs), named(kernel.inputs), private)
 
     def waves(self) -> list[list[tuple[int, int] | None]]:
-        """Consecutive kernels (stage, number) that don't read what another of them writes; None is
-        an equation that runs through `eval`, alone.
+        """Consecutive kernels (stage, number) that don't read what another of them writes. Alone
+        are a loop or a choice, and an equation that runs through `eval`, which is None.
         """
         found: list[list[tuple[int, int] | None]] = []
         written: set[Any] | None = None
         for number, stage in enumerate(self.stages):
-            if isinstance(stage, Evaluated):
-                found.append([None])
+            if not isinstance(stage, Native):
+                found.append([None if isinstance(stage, Evaluated) else (number, 0)])
                 written = None
                 continue
-            for k, item in enumerate(stage.kernels):
-                outputs = {b.name for b in item.compiled.kernel.outputs}
-                named = self._buffers(number, stage, k)
-                if written is None or any(n in written for b, n in named if b.name not in outputs):
+            for k, unit in enumerate(self._units[number]):
+                if written is None or any(n in written for n, _ in unit.reads):
                     found.append([])
                     written = set()
                 found[-1].append((number, k))
-                written.update(n for b, n in named if b.name in outputs)
+                written.update(n for n, _ in unit.writes)
         return found
 
     def _walk(self) -> None:
@@ -154,14 +178,12 @@ class Layout:
         for wave in self.waves():
             end = clock + len(wave) - 1
             for number, k in filter(None, wave):
-                stage = self.stages[number]
-                assert not isinstance(stage, Evaluated), "only kernels share waves"
-                sizes = sizes_of(stage.kernels[k].compiled.kernel)
-                for buffer, name in self._buffers(number, stage, k):
+                unit = self._units[number][k]
+                for name, size in unit.all:
                     if name not in self.held:
                         self._first.setdefault(name, clock)
                         self._last[name] = end
-                        self._size[name] = _bytes(buffer, sizes)
+                        self._size[name] = size
             clock = end + 1
 
     def _assign(self) -> tuple[int, int]:
@@ -194,13 +216,11 @@ class Layout:
         for k, segment in enumerate(self.segments()):
             for number in segment:
                 stage = self.stages[number]
-                made = stage.eqn.outputs if isinstance(stage, Evaluated) else stage.region.outputs
-                eqns = (stage.eqn,) if isinstance(stage, Evaluated) else stage.region.eqns
-                for var in made:
+                for var in stage.outputs:
                     if var not in self.held or var in self.renamed:
                         continue
                     place = Place.RESULT if var in self.outputs else Place.VALUE
-                    line = _line_of(eqns, lambda e, var=var: var in e.outputs)
+                    line = _line_of(stage.eqns, lambda e, var=var: var in e.outputs)
                     last = dies.get(var, end)
                     size = var_bytes(var)
                     found.append(Lifetime(f"stage {number}", size, spans[k][0], last, place, line))
@@ -210,13 +230,12 @@ class Layout:
         first, last, size = self._first[name], self._last[name], self._size[name]
         if isinstance(name, Var):
             line = _line_of(
-                (e for s in self.stages if isinstance(s, Native) for e in s.region.eqns),
+                (e for s in self.stages for e in s.eqns),
                 lambda e: name in e.outputs,
             )
             return Lifetime("between regions", size, first, last, Place.TEMPORARY, line)
         stage = self.stages[name[0]]
-        assert isinstance(stage, Native), "temporaries belong to regions"
-        line = _lines_of(stage.region.eqns)
+        line = _lines_of(stage.eqns)
         if len(name) == 3:
             return Lifetime(f"stage {name[0]} {name[2]}", size, first, last, Place.WORKSPACE, line)
         return Lifetime(f"stage {name[0]} {name[1]}", size, first, last, Place.TEMPORARY, line)
@@ -225,6 +244,8 @@ class Layout:
 def _labels(number: int, stage: Stage) -> list[str]:
     if isinstance(stage, Evaluated):
         return [f"stage {number}: eval {stage.eqn.prim.name}"]
+    if isinstance(stage, Nested):
+        return [f"stage {number}: {stage.eqn.prim.name}"]
     names = (", ".join(b.name for b in k.compiled.kernel.outputs) for k in stage.kernels)
     return [f"stage {number}: {n}" for n in names]
 

@@ -15,9 +15,9 @@ from lumjax.kernel.region import volume
 from lumjax.layout import Layout, var_bytes
 from lumjax.ops.barrier import barrier_p
 from lumjax.record import record
-from lumjax.stages import Evaluated, Native
+from lumjax.stages import Native
 from lumjax.trace.core import Atom, Effect, Eqn, Jaxpr, Var
-from lumjax.trace.form import Barrier, Contract, Form, Opaque
+from lumjax.trace.form import Contract, Form, Single
 
 CONE = 48  # equations that are repeated for one value
 LEAST = 1 << 10  # bytes: smaller values are not worth it
@@ -123,7 +123,7 @@ class _Program:
                 continue
             k = self.maker[u]
             eqn = self.jaxpr.eqns[k]
-            if eqn.effect is not Effect.NONE or isinstance(self._form(k), (Barrier, Opaque)):
+            if eqn.effect is not Effect.NONE or isinstance(self._form(k), Single):
                 return None
             if k not in found:
                 found.add(k)
@@ -203,8 +203,7 @@ def _stages_of(layout: Layout) -> dict[Eqn, int]:
     """The stage of each equation, the first of several."""
     found: dict[Eqn, int] = {}
     for n, stage in enumerate(layout.stages):
-        eqns = (stage.eqn,) if isinstance(stage, Evaluated) else stage.region.eqns
-        for e in eqns:
+        for e in stage.eqns:
             found.setdefault(e, n)
     return found
 

@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 from lumjax.background import worker
 from lumjax.config import config
 from lumjax.cpu.math import supported
+from lumjax.cpu.runtime import Copy, Inner
 from lumjax.egraph.cache import load_plan, plan_key, save_plan
 from lumjax.egraph.plan import Budget, Found, Report
 from lumjax.egraph.scalar import Operations
@@ -28,7 +29,7 @@ from lumjax.ready import is_kept, keep, ready
 from lumjax.record import record
 from lumjax.target import Target
 from lumjax.trace.core import Atom, Eqn, Jaxpr, Var
-from lumjax.trace.form import Barrier
+from lumjax.trace.form import Barrier, Nest, Opaque
 from lumjax.trace.simplify import uncollected
 from lumjax.workers import compile_together, count_for
 
@@ -46,6 +47,16 @@ class Evaluated:
     eqn: Eqn
     why: str
 
+    @property
+    def eqns(self) -> tuple[Eqn, ...]:
+        """What it computes."""
+        return (self.eqn,)
+
+    @property
+    def outputs(self) -> tuple[Var, ...]:
+        """What it makes."""
+        return self.eqn.outputs
+
 
 @record
 class Native:
@@ -55,12 +66,70 @@ class Native:
     found: Found
     kernels: tuple[Checked, ...]
 
+    @property
+    def eqns(self) -> tuple[Eqn, ...]:
+        """What it computes."""
+        return self.region.eqns
 
-Stage: TypeAlias = Native | Evaluated
+    @property
+    def outputs(self) -> tuple[Var, ...]:
+        """What it makes."""
+        return self.region.outputs
+
+
+@record(eq=False)
+class Inside:
+    """A program as a part of another one's native call. Places are numbered in a table of its own.
+
+    `fixed` are places of sizes and constants, with their values; `arena` places of what only
+    kernels see, with offsets. `copies[k]` makes output k where no kernel writes it, because it is
+    an input (number `passed[k]`), a constant or another output. `stages` are all compiled.
+    """
+
+    stages: tuple[Stage, ...]
+    places: int
+    fixed: tuple[tuple[int, int], ...]
+    arena: tuple[tuple[int, int], ...]
+    arena_bytes: int
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    passed: tuple[int | None, ...]
+    copies: tuple[Copy | None, ...]
+    steps: Inner
+    alive: tuple[Any, ...]  # what the addresses in `fixed` point into
+
+    @property
+    def seconds(self) -> float:
+        """One run, by the cost model."""
+        return sum(s.found.plan.cost for s in self.stages if isinstance(s, Native))
+
+
+@record(eq=False)
+class Nested:
+    """A loop or a choice that runs within a native call: its body and test, or its branches."""
+
+    eqn: Eqn
+    form: Nest
+    programs: tuple[Inside, ...]
+
+    @property
+    def eqns(self) -> tuple[Eqn, ...]:
+        """What it computes."""
+        return (self.eqn,)
+
+    @property
+    def outputs(self) -> tuple[Var, ...]:
+        """What it makes."""
+        return self.eqn.outputs
+
+
+Stage: TypeAlias = Native | Nested | Evaluated
+# Prepares the sub-programs of a loop or choice, or says why they can't be part of a native call.
+Nester: TypeAlias = "Callable[[Nest], tuple[Inside, ...] | str]"
 
 
 def stages_of(
-    jaxpr: Jaxpr, target: Target, planner: Planner | None = None
+    jaxpr: Jaxpr, target: Target, nester: Nester, planner: Planner | None = None
 ) -> tuple[list[Stage], dict[Var, Atom]]:
     """Every step compiled, and the variables that barriers rename."""
     stages: list[Stage] = []
@@ -73,8 +142,14 @@ def stages_of(
             if isinstance(step.form, Barrier):
                 for out, atom in zip(step.eqn.outputs, step.eqn.inputs, strict=True):
                     renamed[out] = renamed.get(atom, atom) if isinstance(atom, Var) else atom
-            else:
+            elif isinstance(step.form, Opaque):
                 stages.append(Evaluated(step.eqn, step.form.why))
+            else:
+                programs = nester(step.form)
+                if isinstance(programs, str):
+                    stages.append(Evaluated(step.eqn, programs))
+                else:
+                    stages.append(Nested(step.eqn, step.form, programs))
             continue
         try:
             if planner is None:

@@ -11,7 +11,8 @@ import lumjax
 import lumjax.numpy as jnp
 from lumjax import lax, native
 from lumjax.config import config
-from lumjax.executable import Interpreted, executable_of, expand
+from lumjax.executable import Interpreted, executable_of
+from lumjax.expansion import expand
 from lumjax.kernel.verify import Verdict
 from lumjax.placement import ALIGNMENT, Interval, assign, peak
 from lumjax.trace.stage import stage

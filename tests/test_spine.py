@@ -35,7 +35,9 @@ WORDS = {
     "trace/array.py",
 }  # fmt: skip
 ROOMS = (
-    "executable.py", "native.py", "placement.py", "stages.py", "layout.py", "timeline.py",
+    "executable.py", "expansion.py", "native.py", "nested.py", "placement.py", "stages.py",
+    "layout.py", "timeline.py", "store.py", "workers.py", "misses.py", "debugging/",
+    "trace/batch.py",
     "background.py", "ready.py", "trace/simplify.py", "trace/check.py", "trace/show.py", "ops/",
     "numpy/",
     "lax.py", "grad/mask.py", "grad/linear.py", "kernel/", "egraph/", "cpu/", "control/call.py",

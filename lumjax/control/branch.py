@@ -46,7 +46,7 @@ from lumjax.trace.core import (
     eval_jaxpr,
     evaluate,
 )
-from lumjax.trace.form import Opaque
+from lumjax.trace.form import Choose
 from lumjax.trace.stage import stage
 
 Branches: TypeAlias = tuple[Jaxpr, ...]
@@ -277,7 +277,7 @@ cond_p = Primitive(
     "cond",
     aval=_aval,
     eval=_eval,
-    form=lambda *avals, **params: Opaque("cond runs the compiled branch that its index names"),
+    form=lambda *avals, branches: Choose(branches),
     jvp=_jvp,
     transpose=MaskAware(_transpose),
     batch=_batch,

@@ -36,7 +36,7 @@ from lumjax.trace.array import Array
 from lumjax.trace.aval import ShapedArray
 from lumjax.trace.batch import MappedAxis
 from lumjax.trace.core import Jaxpr, Primitive, Value, Var, aval_of, eval_jaxpr, evaluate
-from lumjax.trace.form import Opaque
+from lumjax.trace.form import Repeat
 from lumjax.trace.simplify import dce
 from lumjax.trace.stage import stage
 
@@ -73,6 +73,13 @@ def _eval(
         if not (go.data if type(go) is Array else go):
             return as_arrays(state, body.out_avals)
         state = evaluate(body, (*fixed, *state))
+
+
+def _form(
+    *avals: ShapedArray, cond: Jaxpr, body: Jaxpr, cond_consts: int, body_consts: int
+) -> Repeat:
+    carry = len(avals) - cond_consts - body_consts
+    return Repeat(body, body_consts, carry, test=cond, test_consts=cond_consts)
 
 
 def _ignoring(cond: Jaxpr, carry: Sequence[ShapedArray]) -> Jaxpr:
@@ -237,7 +244,7 @@ while_p = Primitive(
     "while",
     aval=_aval,
     eval=_eval,
-    form=lambda *avals, **params: Opaque("while runs its compiled condition and body step by step"),
+    form=_form,
     jvp=_jvp,
     transpose=_transpose,
     batch=_batch,

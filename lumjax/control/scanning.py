@@ -48,7 +48,7 @@ from lumjax.trace.core import (
     sub_jaxprs,
 )
 from lumjax.trace.dim import Dim
-from lumjax.trace.form import Expand, Form, Opaque
+from lumjax.trace.form import Expand, Form, Repeat
 from lumjax.trace.stage import stage
 
 T = TypeVar("T")
@@ -351,13 +351,13 @@ def _backward_scan(
 # ---- the compiler's view
 
 
-def _form(*avals: ShapedArray, jaxpr: Jaxpr, loop: Loop, **params: Any) -> Form:
+def _form(*avals: ShapedArray, jaxpr: Jaxpr, loop: Loop, consts: int, carry: int) -> Form:
     """A loop that is short, or asked to be unrolled whole, is written out step by step."""
     if isinstance(loop.length, int):
         unrolled = loop.unroll > 1 and loop.unroll >= loop.length
         if unrolled or loop.length * _equations(jaxpr) <= _SHORT:
             return Expand()
-    return Opaque("scan runs its compiled body step by step")
+    return Repeat(jaxpr, consts, carry, loop.length, loop.reverse)
 
 
 def _equations(jaxpr: Jaxpr) -> int:

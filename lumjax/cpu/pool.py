@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from lumjax.cpu import nest
 from lumjax.cpu.objects import cpu_count, host_target, load, object_code
 
 _SPINS = 4000
@@ -203,9 +204,9 @@ found:
   ret void
 }
 
-; steps: function, slots, jobs, serial
-define void @lumjax_run(ptr %steps, i64 %n, ptr %table, ptr %p, ptr %scratch,
-                        i64 %stride) nounwind {
+; steps: function, slots, jobs, kind (0 parallel, 1 serial, others see nest.py); 1 if interrupted
+define i32 @lumjax_run(ptr %steps, i64 %n, ptr %table, ptr %p, ptr %scratch,
+                       i64 %stride) nounwind {
 entry:
   %alone = icmp eq ptr %p, null
   %some = icmp sgt i64 %n, 0
@@ -215,12 +216,19 @@ loop:
   %step = getelementptr [4 x i64], ptr %steps, i64 %i
   %lp = getelementptr i64, ptr %step, i64 1
   %np = getelementptr i64, ptr %step, i64 2
-  %sp = getelementptr i64, ptr %step, i64 3
+  %kp = getelementptr i64, ptr %step, i64 3
   %f = load ptr, ptr %step
   %slots = load ptr, ptr %lp
   %jobs = load i64, ptr %np
-  %flag = load i64, ptr %sp
-  %asked = icmp ne i64 %flag, 0
+  %kind = load i64, ptr %kp
+  %inner = icmp ugt i64 %kind, 1
+  br i1 %inner, label %nest, label %kernel
+nest:
+  %status = call i32 @nested(i64 %kind, ptr %f, ptr %table, ptr %p, ptr %scratch, i64 %stride)
+  %stop = icmp ne i32 %status, 0
+  br i1 %stop, label %stopped, label %done
+kernel:
+  %asked = icmp ne i64 %kind, 0
   %few = icmp sle i64 %jobs, 1
   %a = or i1 %asked, %few
   %b = or i1 %a, %alone
@@ -237,7 +245,9 @@ done:
   %more = icmp slt i64 %next, %n
   br i1 %more, label %loop, label %out
 out:
-  ret void
+  ret i32 0
+stopped:
+  ret i32 1
 }
 
 define void @lumjax_worker(ptr %p, i64 %thread, i32 %spins) nounwind {
@@ -316,7 +326,8 @@ def _text() -> str:
         wait, wake = _SLEEP_TIMER.format(interval=interval), ""
         extra = "declare void @lumjax_sleep(i32)\n"
     text = _TEXT.replace("PAUSE_DECLARATION", declaration).replace("  PAUSE\n", f"  {pause}\n")
-    return extra + text.replace("  WAKE\n", f"  {wake}\n").replace("  SLEEP\n", f"  {wait}\n")
+    text = text.replace("  WAKE\n", f"  {wake}\n").replace("  SLEEP\n", f"  {wait}\n")
+    return extra + nest.TEXT + text
 
 
 def _system(name: str) -> int:
@@ -338,13 +349,16 @@ class _Native:
         }
         if not windows:
             symbols["syscall"] = _system("syscall")
-        names = ["lumjax_run", "lumjax_worker", "lumjax_stop", "lumjax_wave"]
-        run, worker, stop, self.wave = load(code, names, symbols)
+        symbols |= nest.symbols()
+        names = ["run", "worker", "stop", "raise", "wave", "copy"]
+        functions = load(code, [f"lumjax_{n}" for n in names], symbols)
+        run, worker, stop, again, self.wave, self.copy = functions
         address, number = ctypes.c_void_p, ctypes.c_int64
         self.run: Any = ctypes.CFUNCTYPE(
-            None, address, number, ctypes.c_char_p, address, address, number
+            ctypes.c_int32, address, number, ctypes.c_char_p, address, address, number
         )(run)
         self.worker: Any = ctypes.CFUNCTYPE(None, address, number, ctypes.c_int32)(worker)
+        self.reraise: Any = ctypes.PYFUNCTYPE(None)(again)
         self.stop: Any = ctypes.CFUNCTYPE(None, address)(stop)
 
 
@@ -401,8 +415,9 @@ if hasattr(os, "register_at_fork"):
 atexit.register(_current.stop)
 
 
-def run(steps: int, count: int, table: bytes, scratch: int, stride: int, parallel: bool) -> None:
-    """Run `count` steps (an array of function, slots, jobs, serial) on a table.
+def run(steps: int, count: int, table: Any, scratch: int, stride: int, parallel: bool) -> None:
+    """Run `count` steps (an array of function, slots, jobs, kind) on a table: bytes, or an array of
+    characters where loops write into it.
 
     `scratch` holds `stride` bytes for each of `cpu_count()` threads. While another thread has the
     pool, or if nothing is parallel, the steps run on the calling thread alone.
@@ -410,7 +425,8 @@ def run(steps: int, count: int, table: bytes, scratch: int, stride: int, paralle
     threads = cpu_count() if parallel else 1
     current = _current
     if threads < 2 or not current.lock.acquire(blocking=False):
-        native().run(steps, count, table, None, scratch, stride)
+        if native().run(steps, count, table, None, scratch, stride):
+            native().reraise()
         return
     try:
         pool = current.pool
@@ -418,6 +434,7 @@ def run(steps: int, count: int, table: bytes, scratch: int, stride: int, paralle
             if pool is not None:
                 pool.stop()
             pool = current.pool = Pool(threads)
-        native().run(steps, count, table, pool.address, scratch, stride)
+        if native().run(steps, count, table, pool.address, scratch, stride):
+            native().reraise()
     finally:
         current.lock.release()

@@ -1,17 +1,23 @@
-"""Programs: kernels compiled, bound to the places of one table, and run by a single native call."""
+"""Programs: kernels compiled, bound to the places of one table, and run by a single native call.
+
+A step of a program is a kernel, a copy, or a loop or choice over programs whose places are in the
+same table.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby, zip_longest
 from operator import itemgetter
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, assert_never
 
 import numpy as np
 
-from lumjax.cpu import arena, objects, pool
+from lumjax.cpu import arena, nest, objects, pool
 from lumjax.cpu.render import render, scratch_bytes
 from lumjax.kernel.ir import Kernel
 from lumjax.record import record
@@ -50,6 +56,106 @@ class Step:
     serial: bool = False
 
 
+@record
+class Copy:
+    """A step that copies as many bytes as place `size` of the table says."""
+
+    target: int
+    source: int
+    size: int
+
+
+@record
+class Inner:
+    """The steps of a loop's body or of a branch; `waves` as in Program."""
+
+    steps: tuple[AnyStep, ...]
+    waves: tuple[Any, ...]
+
+
+@record
+class Carry:
+    """Places of a value that goes from one step of a loop to the next: where a step reads it and
+    writes it; of its first and last value; of two buffers of `size` bytes between them.
+    """
+
+    read: int
+    written: int
+    init: int
+    result: int
+    buffers: tuple[int, int]
+    size: int
+
+
+@record
+class Loop:
+    """A body run `length` times, or as long as the test's result, at place `flag`, is true.
+
+    `aliases` are pairs (place, place that it is another name of); `rows` are triples (place of one
+    row, place of the stack, bytes of a row), taken from the last one if `reverse`. Every `interval`
+    steps it is seen whether the user interrupts.
+    """
+
+    length: int | None
+    reverse: bool
+    aliases: tuple[tuple[int, int], ...]
+    rows: tuple[tuple[int, int, int], ...]
+    carries: tuple[Carry, ...]
+    body: Inner
+    test: Inner
+    flag: int
+    interval: int
+
+
+@record
+class Choice:
+    """The branch whose number is at place `index`, with aliases of its own."""
+
+    index: int
+    branches: tuple[tuple[tuple[tuple[int, int], ...], Inner], ...]
+
+
+AnyStep: TypeAlias = "Step | Copy | Loop | Choice"
+
+
+def moved(step: AnyStep, to: Callable[[int], int]) -> AnyStep:
+    """The step with other places: `to` gives the new one of each."""
+    match step:
+        case Step():
+            return replace(step, slots=[to(s) for s in step.slots])
+        case Copy():
+            return Copy(to(step.target), to(step.source), to(step.size))
+        case Loop():
+            return replace(
+                step,
+                aliases=tuple((to(a), to(b)) for a, b in step.aliases),
+                rows=tuple((to(a), to(b), n) for a, b, n in step.rows),
+                carries=tuple(_moved_carry(c, to) for c in step.carries),
+                body=moved_inner(step.body, to),
+                test=moved_inner(step.test, to),
+                flag=to(step.flag),
+            )
+        case Choice():
+            branches = tuple(
+                (tuple((to(a), to(b)) for a, b in aliases), moved_inner(inner, to))
+                for aliases, inner in step.branches
+            )
+            return Choice(to(step.index), branches)
+        case _:
+            assert_never(step)
+
+
+def moved_inner(inner: Inner, to: Callable[[int], int]) -> Inner:
+    """A body's or branch's steps with other places."""
+    return Inner(tuple(moved(s, to) for s in inner.steps), inner.waves)
+
+
+def _moved_carry(c: Carry, to: Callable[[int], int]) -> Carry:
+    first, second = c.buffers
+    places = to(c.read), to(c.written), to(c.init), to(c.result)
+    return Carry(*places, (to(first), to(second)), c.size)
+
+
 def compile_kernels(kernels: Sequence[Kernel], target: Target) -> list[Compiled]:
     """Native code for kernels, from the cache on disk where it has been made before.
 
@@ -86,44 +192,98 @@ def _load(kernel: Kernel, code: bytes, imports: tuple[str, ...]) -> tuple[int, .
     return tuple(objects.load(code, names, objects.libm_symbols(imports)))
 
 
-_Row: TypeAlias = "tuple[int, int, int, int]"  # function, slots, jobs, serial
+_Row: TypeAlias = "tuple[int, int, int, int]"  # function, slots, jobs, kind
 
 
 class Program:
     """Steps to run in order on one table of addresses and sizes. May be run by several threads.
 
-    Steps of one wave (`waves` gives each step's, in rising order; default: each its own) don't
+    Steps of one wave (`waves` names each step's; default: each its own) don't
     depend on each other: their first phases are one launch together, then their second phases, and
-    so on.
+    so on. Loops and choices have waves of their own.
     """
 
-    def __init__(self, steps: Sequence[Step], waves: Sequence[int] | None = None) -> None:
+    def __init__(self, steps: Sequence[AnyStep], waves: Sequence[Any] | None = None) -> None:
         self._arrays: list[np.ndarray[Any, Any]] = []
         self._steps = tuple(steps)  # keeps the code alive
-        rows: list[_Row] = []
-        numbers = range(len(steps)) if waves is None else waves
-        for _, members in groupby(zip(numbers, steps, strict=True), key=itemgetter(0)):
-            phases = zip_longest(*(self._phases(step) for _, step in members))
-            rows += [self._joined([r for r in phase if r is not None]) for phase in phases]
-        self._rows = np.asarray(rows, np.int64).reshape(-1, 4)
-        self._address: int = self._rows.ctypes.data
-        self._parallel = any(jobs > 1 and not serial for _, _, jobs, serial in rows)
-        self._scratch = max((s.compiled.scratch for s in steps), default=0)
+        self._parallel = self._nested = False
+        self._scratch = 0
+        rows = self._rows_of(steps, range(len(steps)) if waves is None else waves)
+        self._count, self._address = len(rows), self._table_of(rows)
         self._pack = struct.Struct("")
 
     @property
     def launches(self) -> int:
-        """How many times the jobs of a launch must be finished before the next one's begin."""
-        return len(self._rows)
+        """How many times the jobs of a launch must be finished before the next one's begin. What a
+        loop runs is not counted.
+        """
+        return self._count
 
-    def _phases(self, step: Step) -> list[_Row]:
+    def _rows_of(self, steps: Sequence[AnyStep], waves: Sequence[Any]) -> list[_Row]:
+        rows: list[_Row] = []
+        for _, members in groupby(zip(waves, steps, strict=True), key=itemgetter(0)):
+            phases = zip_longest(*(self._phases(step) for _, step in members))
+            rows += [self._joined([r for r in phase if r is not None]) for phase in phases]
+        self._parallel |= any(jobs > 1 and kind == 0 for _, _, jobs, kind in rows)
+        return rows
+
+    def _table_of(self, rows: Sequence[_Row]) -> int:
+        return self._kept(np.asarray(rows, np.int64).reshape(-1, 4))
+
+    def _phases(self, step: AnyStep) -> list[_Row]:
+        match step:
+            case Step():
+                return self._kernel(step)
+            case Copy():
+                slots = np.asarray([step.target, step.source, step.size], np.int32)
+                return [(pool.native().copy, self._kept(slots), 1, 1)]
+            case Loop():
+                self._nested = True
+                return [(self._loop(step), 0, 1, nest.REPEAT)]
+            case Choice():
+                self._nested = True
+                parts = [
+                    (*self._list(aliases), *self._inner(inner)) for aliases, inner in step.branches
+                ]
+                numbers = [step.index, *(n for part in parts for n in part)]
+                return [(self._kept(np.asarray(numbers, np.int64)), 0, 1, nest.CHOOSE)]
+            case _:
+                assert_never(step)
+
+    def _kernel(self, step: Step) -> list[_Row]:
         kernel = step.compiled.kernel
         assert len(step.slots) == len(kernel.buffers) + len(kernel.sizes), "a slot for each"
+        self._scratch = max(self._scratch, step.compiled.scratch)
         slots = self._kept(np.asarray([*step.slots, 0], np.int32))
         return [
             (address, slots, int(dims.evaluate(phase.jobs, step.sizes)), int(step.serial))
             for phase, address in zip(kernel.phases, step.compiled.phases, strict=True)
         ]
+
+    def _loop(self, loop: Loop) -> int:
+        """The address of what native code needs of a loop: see nest.py."""
+        carries = [
+            (c.read, c.written, c.init, c.result, *c.buffers, c.size) for c in loop.carries
+        ]
+        numbers = [
+            -1 if loop.length is None else loop.length,
+            int(loop.reverse),
+            *self._list(loop.aliases),
+            *self._list(loop.rows),
+            *self._list(carries),
+            *self._inner(loop.body),
+            *self._inner(loop.test),
+            loop.flag,
+            loop.interval,
+        ]
+        return self._kept(np.asarray(numbers, np.int64))
+
+    def _list(self, rows: Sequence[tuple[int, ...]]) -> tuple[int, int]:
+        return len(rows), self._kept(np.asarray([n for row in rows for n in row], np.int64))
+
+    def _inner(self, inner: Inner) -> tuple[int, int]:
+        rows = self._rows_of(inner.steps, inner.waves)
+        return len(rows), self._table_of(rows)
 
     def _kept(self, array: np.ndarray[Any, Any]) -> int:
         """The address of an array that lives as long as the program."""
@@ -142,14 +302,18 @@ class Program:
         return pool.native().wave, self._kept(np.asarray(wave, np.int64)), end, int(serial)
 
     def run(self, values: Sequence[int]) -> None:
-        """Run on a table holding `values`: addresses and sizes where the steps' slots say."""
+        """Run on a table holding `values`: addresses and sizes where the steps' slots say.
+
+        Raises what a signal handler raises while a loop runs (KeyboardInterrupt, say).
+        """
         if self._pack.size != 8 * len(values):
             self._pack = struct.Struct(f"{len(values)}q")
-        table = self._pack.pack(*values)
-        rows = len(self._rows)
+        table: Any = self._pack.pack(*values)
+        if self._nested:  # loops write into it
+            table = ctypes.create_string_buffer(table, len(table))
         if not self._scratch:
-            pool.run(self._address, rows, table, 0, 0, self._parallel)
+            pool.run(self._address, self._count, table, 0, 0, self._parallel)
             return
         threads = objects.cpu_count() if self._parallel else 1
         with arena.checkout(self._scratch * threads) as scratch:
-            pool.run(self._address, rows, table, scratch, self._scratch, self._parallel)
+            pool.run(self._address, self._count, table, scratch, self._scratch, self._parallel)

@@ -52,6 +52,7 @@ from lumjax.trace.dim import (
 from lumjax.trace.expr import leaves
 from lumjax.trace.form import (
     Barrier,
+    Choose,
     Contract,
     Expand,
     Form,
@@ -63,6 +64,7 @@ from lumjax.trace.form import (
     Opaque,
     Reduce,
     ReduceOp,
+    Repeat,
     Scatter,
 )
 from lumjax.trace.view import IndexMap
@@ -344,7 +346,7 @@ class _Encoder:
                 return self._gather(eqn, form, request)
             case Scatter():
                 return self._scatter(eqn, form, request)
-            case Expand() | Opaque() | Barrier():
+            case Expand() | Opaque() | Barrier() | Repeat() | Choose():
                 raise AssertionError(f"{eqn.prim.name} cannot be in a region")
         assert_never(form)
 

@@ -25,6 +25,7 @@ from lumjax.trace.core import Atom, Effect, Eqn, Jaxpr, Var
 from lumjax.trace.dim import Dim, bounds
 from lumjax.trace.form import (
     Barrier,
+    Choose,
     Contract,
     Expand,
     Form,
@@ -33,8 +34,10 @@ from lumjax.trace.form import (
     Move,
     Opaque,
     Reduce,
+    Repeat,
     ScalarOp,
     Scatter,
+    Single,
 )
 from lumjax.trace.simplify import freeze, uncollected
 
@@ -63,10 +66,12 @@ class Region:
 
 @record(eq=False)
 class Alone:
-    """An equation that runs by itself: through its `eval`; a barrier renames its operands."""
+    """An equation that runs by itself: through its `eval`, or as a loop or choice over programs; a
+    barrier renames its operands.
+    """
 
     eqn: Eqn
-    form: Opaque | Barrier
+    form: Single
 
 
 Step: TypeAlias = Region | Alone
@@ -113,6 +118,8 @@ def classify(eqn: Eqn, native: NativeTest | None = None) -> Form:
         return form
     if eqn.effect is not Effect.NONE:
         return Opaque(f"{eqn.prim.name} has an effect")
+    if isinstance(form, (Repeat, Choose)):
+        return form
     for atom in (*eqn.inputs, *eqn.outputs):
         if atom.aval.dtype not in dt.NUMERIC or dt.is_complex(atom.aval.dtype):
             return Opaque(f"{dt.short_name(atom.aval.dtype)} values are computed by eval")
@@ -145,7 +152,7 @@ class _Classes:
         found = self.known.get(key)
         if found is None:
             form = classify(eqn, self.native)
-            alone = isinstance(form, (Opaque, Barrier))
+            alone = isinstance(form, Single)
             text = "" if alone else operation_text(eqn.prim.name, form, eqn.params)
             nothing = isinstance(form, Move) and form.maps[0].is_identity(eqn.inputs[0].aval.shape)
             found = self.known[key] = form, text, nothing
@@ -161,7 +168,7 @@ class _Cutter:
         self.texts: list[str] = []
         self._classify(_Classes(native))
         self.effects = [e.effect for e in self.eqns]
-        self.alone = [isinstance(f, (Opaque, Barrier)) for f in self.forms]
+        self.alone = [isinstance(f, Single) for f in self.forms]
         self.maker = {v: k for k, e in enumerate(self.eqns) for v in e.outputs}
         self.users: dict[Var, list[int]] = {}
         self.reads = [tuple(_variables(e.inputs)) for e in self.eqns]
@@ -456,7 +463,7 @@ class _Cutter:
 
     def _step(self, part: list[int], own: set[int], needed: set[Var]) -> Step:
         form = self.forms[part[0]]
-        if isinstance(form, (Opaque, Barrier)):
+        if isinstance(form, Single):
             return Alone(self.eqns[part[0]], form)
         live = self._live(part, own, needed)
         wanted = [k for k in live if k in own and self.eqns[k].outputs[0] in needed]

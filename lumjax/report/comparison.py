@@ -53,6 +53,7 @@ class Comparison:
         found = [
             _count("regions", len(a.regions), len(b.regions)),
             _count("kernels", a.kernels, b.kernels),
+            _count("loops and choices", len(a.loops), len(b.loops)),
             _count("by eval", len(a.alone), len(b.alone)),
         ]
         found.append(_measure("predicted", seconds, a.predicted, b.predicted))
@@ -133,10 +134,14 @@ def kernels(insight: Insight) -> Sequence[str]:
     """A line for each kernel, and for each equation between them."""
     regions = {r.number: r for r in insight.regions}
     alone = {a.number: a for a in insight.alone}
+    loops = {x.number: x for x in insight.loops}
     lines: list[str] = []
     for number in range(len(insight.stages)):
         if number in alone:
             lines.append(f"eval {alone[number].primitive}")
+            continue
+        if number in loops:
+            lines.append(f"{loops[number].primitive}: {loops[number].says}")
             continue
         for p in regions[number].after:
             lines.append(f"{p.program} {', '.join(p.shapes)} <- {', '.join(p.reads)}")

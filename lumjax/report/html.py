@@ -7,11 +7,11 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from lumjax.report import svg
-from lumjax.report.text import origin
+from lumjax.report.text import origin, parts_words
 from lumjax.report.units import seconds, size
 
 if TYPE_CHECKING:
-    from lumjax.insight import Alone, Insight, Line, Part, Searched
+    from lumjax.insight import Alone, Insight, Line, Looped, Part, Searched
 
 _STYLE = """
 :root{color-scheme:light dark;--ink:#1c2430;--soft:#5c6675;--line:#d5dae1;--back:#fff;
@@ -89,15 +89,20 @@ def _report(name: str, insight: Insight) -> Iterable[str]:
     yield details(f"{len(rows)} equations", _program(insight.head, rows, insight.tail))
     yield "<h2>Stages</h2>"
     regions = {r.number: r for r in insight.regions}
+    loops = {x.number: x for x in insight.loops}
     alone = {a.number: a for a in insight.alone}
     for number in range(len(insight.stages)):
-        yield _region(regions[number]) if number in regions else _alone(alone[number])
+        if number in regions:
+            yield _region(regions[number])
+        else:
+            yield _loop(loops[number]) if number in loops else _alone(alone[number])
 
 
 def _summary(insight: Insight) -> Iterable[tuple[str, str]]:
     regions, line = insight.regions, insight.timeline
     yield "regions", f"{len(regions)} ({sum(r.same_as is not None for r in regions)} repeated)"
     yield "kernels", str(insight.kernels)
+    yield "loops and choices", str(len(insight.loops))
     yield "equations run by eval", str(len(insight.alone))
     yield "predicted", f"{seconds(insight.predicted)} a run"
     yield "prepared in", seconds(insight.seconds)
@@ -145,6 +150,12 @@ def _memory(insight: Insight) -> Iterable[str]:
     yield details(
         "Buffers alive at the peak", table(("bytes", "buffer", "place", "line"), live, (0,))
     )
+
+
+def _loop(stage: Looped) -> str:
+    title = f"[{stage.number}] {stage.primitive} within the native call: {stage.says}"
+    parts = [(name, parts_words(numbers)) for name, numbers in stage.parts]
+    return details(title, _lines(stage.lines) + table(("part", "stages"), parts), opened=True)
 
 
 def _alone(stage: Alone) -> str:

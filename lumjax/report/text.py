@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from lumjax.report.units import seconds, size
 
 if TYPE_CHECKING:
-    from lumjax.insight import Alone, Insight, Line, Part, Searched
+    from lumjax.insight import Alone, Insight, Line, Looped, Part, Searched
 
 _LINES = 8  # of the user's, for one region
 
@@ -25,10 +25,14 @@ def _report(name: str, insight: Insight) -> Iterable[str]:
     yield ""
     yield from summary(insight)
     regions = {r.number: r for r in insight.regions}
+    loops = {x.number: x for x in insight.loops}
     alone = {a.number: a for a in insight.alone}
     for number in range(len(insight.stages)):
         yield ""
-        yield from _region(regions[number]) if number in regions else _alone(alone[number])
+        if number in regions:
+            yield from _region(regions[number])
+        else:
+            yield from _loop(loops[number]) if number in loops else _alone(alone[number])
     yield ""
     yield from memory(insight)
 
@@ -50,8 +54,9 @@ def summary(insight: Insight) -> Iterable[str]:
     regions = insight.regions
     equal = sum(r.same_as is not None for r in regions)
     hits = sum(r.report.cached for r in regions)
+    loops = f"loops and choices: {len(insight.loops)}, " if insight.loops else ""
     yield (
-        f"regions: {len(regions)} ({equal} repeated), kernels: {insight.kernels}, "
+        f"regions: {len(regions)} ({equal} repeated), kernels: {insight.kernels}, {loops}"
         f"by eval: {len(insight.alone)}"
     )
     yield (
@@ -67,6 +72,18 @@ def summary(insight: Insight) -> Iterable[str]:
         f"budget: {b.evaluations} plans and {b.seconds:g} s for each region, seed {b.seed}{limit}"
         + (", kernels measured" if b.profile else "")
     )
+
+
+def _loop(stage: Looped) -> Iterable[str]:
+    yield f"[{stage.number}] {stage.primitive} within the native call: {stage.says}"
+    yield from _sources(stage.lines)
+    for name, numbers in stage.parts:
+        yield f"    {name}: {parts_words(numbers)}"
+
+
+def parts_words(numbers: Sequence[int]) -> str:
+    """The stages of a loop's body, say."""
+    return ", ".join(f"[{n}]" for n in numbers) or "copies only"
 
 
 def _alone(stage: Alone) -> Iterable[str]:

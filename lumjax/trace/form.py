@@ -168,6 +168,35 @@ class Expand:
 
 
 @record
+class Repeat:
+    """A sub-program run many times: (consts, carry, a row of each stack) -> (carry, a row of each
+    stacked result).
+
+    With a `length` it runs that often, over the rows of the stacks in order or, if `reverse`, from
+    the last. Without, there are no stacks and it runs as long as the sub-program `test`, (consts of
+    its own, carry) -> bool scalar, says so. Operands: the test's consts, the body's, the first
+    carry, the stacks. Results: the last carry and the stacked results.
+    """
+
+    body: Any  # Jaxpr
+    consts: int
+    carry: int
+    length: Dim | None = None
+    reverse: bool = False
+    test: Any = None  # Jaxpr or None
+    test_consts: int = 0
+
+
+@record
+class Choose:
+    """One of several sub-programs with the same operands and results, chosen by operand 0: an int32
+    scalar within range. The other operands are theirs.
+    """
+
+    branches: tuple[Any, ...]  # Jaxprs
+
+
+@record
 class Opaque:
     """Run by the primitive's `eval` between kernels; `why` is printed by explain."""
 
@@ -181,4 +210,6 @@ class Barrier:
     id: int
 
 
-Form = Map | Reduce | Iota | Move | Contract | Gather | Scatter | Expand | Opaque | Barrier
+Nest = Repeat | Choose  # runs sub-programs
+Single = Opaque | Barrier | Nest  # no part of a kernel
+Form = Map | Reduce | Iota | Move | Contract | Gather | Scatter | Expand | Single

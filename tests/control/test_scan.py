@@ -412,7 +412,7 @@ def test_which_loops_are_written_out():
         return type(scan_p.form(**loop.params)).__name__
 
     assert form(10, 1) == "Expand"
-    assert form(11, 1) == form(100, 2) == form(100, False) == "Opaque"
+    assert form(11, 1) == form(100, 2) == form(100, False) == "Repeat"
     assert form(100, 100) == form(100, True) == "Expand"
 
 

@@ -228,5 +228,7 @@ def test_the_record():
     jaxpr = stage(lambda x: (while_loop(lambda c: c < x, lambda c: c + x, 0.0),), (aval,)).jaxpr
     (loop,) = jaxpr.eqns
     assert (loop.params["cond_consts"], loop.params["body_consts"]) == (1, 1)
-    assert "body" in while_p.form(aval, **loop.params).why
+    form = while_p.form(*(a.aval for a in loop.inputs), **loop.params)
+    assert (form.length, form.carry, form.consts, form.test_consts) == (None, 1, 1, 1)
+    assert form.body is loop.params["body"]
     assert total(ops.asvalue(X)).dtype == np.float32

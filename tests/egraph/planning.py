@@ -11,7 +11,7 @@ from lumjax.egraph.materialise import Meter
 from lumjax.egraph.plan import Budget
 from lumjax.egraph.scalar import Operations
 from lumjax.egraph.search import _Search
-from lumjax.executable import expand
+from lumjax.expansion import expand
 from lumjax.kernel.region import Region, cut
 from lumjax.target import Backend, Target
 from lumjax.trace.simplify import simplify

@@ -10,7 +10,7 @@ import numpy as np
 import lumjax
 import lumjax.numpy as jnp
 from lumjax import nn
-from lumjax.executable import expand
+from lumjax.expansion import expand
 from lumjax.trace.aval import ShapedArray
 from lumjax.trace.core import Jaxpr
 from lumjax.trace.simplify import simplify
