@@ -319,7 +319,7 @@ def _merge(prepared: Prepared, outer: Axis, inner: Axis) -> Prepared:
     roots = tuple(
         Root(
             r.buffer,
-            tuple(merged if a is inner else a for a in r.axes if a is not outer),
+            tuple(merged if a == inner else a for a in r.axes if a != outer),
             rewrite(r.term, leaf, memo),
         )
         for r in prepared.group.roots

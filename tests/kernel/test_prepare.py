@@ -79,3 +79,21 @@ def test_renaming_reaches_binders_and_separating_does_not_touch_free_axes():
     assert x in set(subterms(apart))
     renamed = rename(term, {k: axis("q", 3)})
     assert not any("k" in dims.symbols(*t.coords) for t in loads(renamed))
+
+
+def test_merging_does_not_ask_which_object_an_axis_is():
+    """Terms are interned: a reduction may hold the axes of a group that was prepared earlier."""
+
+    def total(i, j):
+        return reduce(SUM, (i, j), load("x", i, j))
+
+    def axes():
+        return axis("i", 5), axis("j", 7)
+
+    before = flatten(parametrise(group(root("o", (), total(*axes())))))
+    i, j = axes()
+    rows = root("p", (i, j), load("y", i, j))
+    after = prepare(group(root("o", (), total(i, j)), rows))
+    extents = {len(r.axes) for r in after.group.roots}
+    assert extents == {0, 1}
+    assert before.group.roots
