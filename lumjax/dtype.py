@@ -46,7 +46,8 @@ _NARROW = {
 
 def short_name(dtype: DType) -> str:
     """The jaxpr name of a dtype: f32, bf16, i8, u32, bool, c64, key<fry>, float0."""
-    return _SHORT.get(dtype, str(dtype))
+    found = _SHORT.get(dtype)
+    return str(dtype) if found is None else found
 
 
 def from_short_name(name: str) -> DType:

@@ -26,23 +26,21 @@ def assign(intervals: Sequence[Interval]) -> tuple[list[int], int]:
     """
     order = sorted(range(len(intervals)), key=lambda k: (-intervals[k].size, intervals[k].first))
     offsets = [0] * len(intervals)
-    placed: list[int] = []
+    placed: list[tuple[int, int, int, int]] = []  # first, last, begin, end
     total = 0
     for k in order:
         new = intervals[k]
+        first, last = new.first, new.last
         size = -(-new.size // ALIGNMENT) * ALIGNMENT
-        taken = sorted(
-            (offsets[j], offsets[j] + -(-intervals[j].size // ALIGNMENT) * ALIGNMENT)
-            for j in placed
-            if intervals[j].first <= new.last and new.first <= intervals[j].last
-        )
+        taken = [(b, e) for f, until, b, e in placed if f <= last and first <= until]
+        taken.sort()
         at = 0
         for begin, end in taken:
             if begin - at >= size:
                 break
             at = max(at, end)
         offsets[k] = at
-        placed.append(k)
+        placed.append((first, last, at, at + size))
         total = max(total, at + size)
     return offsets, total
 

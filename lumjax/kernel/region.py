@@ -494,20 +494,11 @@ class _Cutter:
         Outputs come by what they compute, equations when an output first needs them.
         """
         inside = frozenset(live)
-        meaning: dict[int, str] = {}
-        below: dict[int, list[int]] = {}
-        for k in live:
-            parts = [self.texts[k]]
-            below[k] = []
-            for a in self.eqns[k].inputs:
-                made = self.maker.get(a, -1) if isinstance(a, Var) else -1
-                if made in inside:
-                    below[k].append(made)
-                    parts.append(meaning[made])
-                else:
-                    parts.append(str(a.aval) if isinstance(a, Var) else a.value.tobytes().hex())
-            meaning[k] = digest(",".join(parts))
-        first = sorted(wanted, key=lambda k: (meaning[k], k))
+        below = {k: [m for m in self.below[k] if m in inside] for k in live}
+        first = list(wanted)
+        if len(first) > 1:
+            meaning = self._meaning(live, inside)
+            first.sort(key=lambda k: (meaning[k], k))
         order: dict[int, None] = {}
         stack = first[::-1]
         while stack:
@@ -518,6 +509,20 @@ class _Cutter:
                 continue
             order.setdefault(stack.pop())
         return list(order), [self.eqns[k].outputs[0] for k in first]
+
+    def _meaning(self, live: Sequence[int], inside: frozenset[int]) -> dict[int, str]:
+        """For each equation a text of what it computes from what is outside."""
+        meaning: dict[int, str] = {}
+        for k in live:
+            parts = [self.texts[k]]
+            for a in self.eqns[k].inputs:
+                made = self.maker.get(a, -1) if isinstance(a, Var) else -1
+                if made in inside:
+                    parts.append(meaning[made])
+                else:
+                    parts.append(str(a.aval) if isinstance(a, Var) else a.value.tobytes().hex())
+            meaning[k] = digest(",".join(parts))
+        return meaning
 
     def _live(self, part: Sequence[int], own: set[int], needed: set[Var]) -> list[int]:
         """The equations on which something needed outside depends."""

@@ -88,6 +88,8 @@ class Eqn:
     def effect(self) -> Effect:
         """The equation's effect: the primitive's own, or the strongest of the jaxprs it carries."""
         strongest = self.prim.effect
+        if not self.params:
+            return strongest
         for jaxpr in sub_jaxprs(self.params):
             found = jaxpr.effect
             strongest = found if found.value > strongest.value else strongest
@@ -140,11 +142,11 @@ class Jaxpr:
 def sub_jaxprs(params: Params) -> Iterator[Jaxpr]:
     """The jaxprs carried by an equation's parameters, directly or in a tuple."""
     for value in params.values():
-        if isinstance(value, Jaxpr):
+        if type(value) is Jaxpr:
             yield value
-        elif isinstance(value, tuple):
+        elif type(value) is tuple:
             for v in value:
-                if isinstance(v, Jaxpr):
+                if type(v) is Jaxpr:
                     yield v
 
 

@@ -8,6 +8,7 @@ of an Expr are for users: they raise when undecided. Internals use `same` and `s
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from typing import Any
 
 from lumjax.trace import expr as ex
@@ -226,7 +227,7 @@ def _apply(op: IndexOp, args: Sequence[Dim]) -> Dim:  # noqa: C901 - a case per 
     result = args[0]
     match op:
         case IndexOp.ADD:
-            result = ex.total(args)
+            result = _total(args)
         case IndexOp.MUL:
             for a in args[1:]:
                 result = ex.multiply(result, a)
@@ -253,6 +254,17 @@ def _apply(op: IndexOp, args: Sequence[Dim]) -> Dim:  # noqa: C901 - a case per 
         case IndexOp.SYMBOL:
             raise AssertionError("a symbol has no arguments to rebuild from")
     return result
+
+
+def _total(parts: Sequence[Dim]) -> Dim:
+    """The sum of the parts, as adding them up one by one gives it."""
+    terms: ex.Terms = {}
+    for part in parts:
+        for monomial, c in ex.terms_of(part).items():
+            if any(a.op is IndexOp.MOD for a in monomial):  # may rejoin on the way
+                return reduce(ex.add, parts)
+            terms[monomial] = terms.get(monomial, 0) + c
+    return ex.from_terms(terms)
 
 
 def evaluate(dim: Dim, values: Mapping[str, Any]) -> Any:

@@ -11,9 +11,9 @@ import math
 import operator
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import field
-from functools import lru_cache, reduce
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 from lumjax.errors import InconclusiveDimError
@@ -276,17 +276,6 @@ def add(a: Dim, b: Dim) -> Dim:
     terms = terms_of(a)
     for monomial, c in terms_of(b).items():
         terms[monomial] = terms.get(monomial, 0) + c
-    return from_terms(terms)
-
-
-def total(parts: Sequence[Dim]) -> Dim:
-    """The sum of the parts, as adding them up one by one gives it."""
-    terms: Terms = {}
-    for part in parts:
-        for monomial, c in terms_of(part).items():
-            if any(a.op is IndexOp.MOD for a in monomial):  # may rejoin on the way
-                return reduce(add, parts)
-            terms[monomial] = terms.get(monomial, 0) + c
     return from_terms(terms)
 
 

@@ -22,6 +22,7 @@ from lumjax.trace.form import Barrier
 
 P = ParamSpec("P")
 R = TypeVar("R")
+_PLAIN = frozenset({bool, int, str, bytes, type(None)})  # types whose equal values are one
 _FOLD_LIMIT = 1024  # elements of an intermediate constant: enough for shapes, masks and tables
 
 
@@ -166,11 +167,16 @@ def freeze(value: Any) -> Any:
     Keeps apart what Python calls equal (0.0 and -0.0; 1, 1.0 and True). What cannot be hashed
     stands for itself alone.
     """
+    kind: Any = type(value)
+    if kind in _PLAIN:
+        return kind, value
+    if kind is tuple:
+        return (kind, *map(freeze, value))
     if isinstance(value, Mapping):
         items = cast("Mapping[Any, Any]", value).items()
         return tuple(sorted([(str(k), freeze(v)) for k, v in items], key=lambda kv: kv[0]))
     if isinstance(value, (tuple, list)):
-        return (type(value), *map(freeze, cast("Sequence[Any]", value)))
+        return (kind, *map(freeze, cast("Sequence[Any]", value)))
     if isinstance(value, (float, complex)):
         return type(value), repr(value)
     if isinstance(value, (np.ndarray, np.generic)):
@@ -180,7 +186,7 @@ def freeze(value: Any) -> Any:
         hash(value)
     except TypeError:
         return _Alone(value)
-    return type(value), value
+    return kind, value
 
 
 class _Alone:
