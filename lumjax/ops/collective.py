@@ -142,14 +142,16 @@ def pmean(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
     def leaf_mean(total: Value) -> Value:
         aval = aval_of(total)
         dtype = aval.dtype if dt.is_inexact(aval.dtype) else dt.canonicalize(dt.float64)
-        return div(cast(total, dtype), cast(dim_value(size), dtype))
+        count = cast(dim_value(size), dtype, weak=True)
+        return div(cast(total, dtype, weak=aval.weak), count)
 
     return tree.map(leaf_mean, psum(tree.map(_as_array, x), axis_name))
 
 
 def _as_array(x: Value) -> Value:
     aval = aval_of(x)
-    return np.asarray(x, aval.dtype) if isinstance(x, (int, float, complex)) else x
+    plain = isinstance(x, (int, float, complex)) and not isinstance(x, np.generic)
+    return cast(x, aval.dtype, weak=True) if plain else x
 
 
 def axis_index(axis_name: Any) -> Value:
@@ -297,7 +299,7 @@ def _is_number(dtype: dt.DType) -> bool:
 
 
 def _times(x: Value, size: Dim) -> Value:
-    return mul(x, cast(dim_value(size), aval_of(x).dtype))
+    return mul(x, cast(dim_value(size), aval_of(x).dtype, weak=True))
 
 
 psum_p = _reduction("psum", reduce_sum, _is_number, _times, _psum_jvp, _psum_transpose)

@@ -3,8 +3,11 @@
 import numpy as np
 import pytest
 
+import lumjax
 from lumjax import dtype as dt
-from lumjax.errors import ArgumentValueError, DTypeError, UnboundAxisError
+from lumjax import lax
+from lumjax import numpy as jnp
+from lumjax.errors import ArgumentValueError, UnboundAxisError
 from lumjax.grad.jacobian import jacrev
 from lumjax.grad.reverse import grad
 from lumjax.ops import collective, elementwise, layout
@@ -232,6 +235,20 @@ def test_bad_permutations(perm):
         run(lambda x: collective.ppermute(x, "i", perm), X)
 
 
-def test_bad_dtypes():
-    with pytest.raises(DTypeError, match="numeric"):
-        run(lambda x: collective.psum(elementwise.cast(x, np.bool_), "i"), X)
+def test_bools_are_counted():
+    got = run(lambda x: collective.psum(elementwise.cast(x, np.bool_), "i"), X)
+    assert got.dtype == np.int32
+
+
+def test_weak_types_stay():
+    """As JAX's: of a weak operand and of a Python number, mapped or not, compiled or not."""
+    weak = jnp.broadcast_to(jnp.asarray(2.0), (3,))
+
+    def f(x):
+        return lax.psum(x, "i"), lax.pmax(x, "i"), lax.pmean(x, "i"), lax.pmean(1, "i")
+
+    mapped = lumjax.vmap(f, axis_name="i")
+    for run in (mapped, lumjax.jit(mapped)):
+        assert [v.weak_type for v in run(weak)] == [True] * 4
+        assert [v.weak_type for v in run(jnp.arange(3.0))] == [False] * 3 + [True]
+        assert [v.dtype.name for v in run(jnp.arange(3))] == ["int32"] * 2 + ["float32"] * 2
