@@ -388,8 +388,9 @@ def einsum(
     optimize: Any = "optimal",
     precision: Any = None,
     preferred_element_type: Any = None,
+    _dot_general: Callable[..., Any] = ops.dot_general,
 ) -> Any:
-    """Einstein summation, contracted pairwise in a good order.
+    """Einstein summation, contracted pairwise in a good order, each pair by one `_dot_general`.
 
     >>> einsum("ij,j->i", asarray([[1, 2], [3, 4]]), asarray([1, 1]))
     Array([3, 7], dtype=int32)
@@ -409,7 +410,8 @@ def einsum(
         if len(chosen) == 1:
             terms.append(_reduce(chosen[0], left))
         else:
-            terms.append(_contract(chosen[0], chosen[1], left, precision, preferred_element_type))
+            options = (precision, preferred_element_type, _dot_general)
+            terms.append(_contract(chosen[0], chosen[1], left, *options))
     value, names = _reduce(terms[0], set(output))
     return ops.transpose(value, [names.index(c) for c in output]) if names != output else value
 
@@ -536,7 +538,12 @@ def _reduce(term: tuple[Any, str], keep: set[str]) -> tuple[Any, str]:
 
 
 def _contract(
-    x: tuple[Any, str], y: tuple[Any, str], keep: set[str], precision: Any, preferred: Any
+    x: tuple[Any, str],
+    y: tuple[Any, str],
+    keep: set[str],
+    precision: Any,
+    preferred: Any,
+    dot_general: Callable[..., Any],
 ) -> tuple[Any, str]:
     """One dot_general; axes that only one operand has and nobody needs are summed first."""
     (a, left), (b, right) = _reduce(x, keep | set(y[1])), _reduce(y, keep | set(x[1]))
@@ -547,6 +554,6 @@ def _contract(
         (tuple(left.index(c) for c in summed), tuple(right.index(c) for c in summed)),
         (tuple(left.index(c) for c in batch), tuple(right.index(c) for c in batch)),
     )
-    out = ops.dot_general(a, b, dims, precision=precision, preferred_element_type=preferred)
+    out = dot_general(a, b, dims, precision=precision, preferred_element_type=preferred)
     names = batch + [c for c in left if c not in shared] + [c for c in right if c not in shared]
     return out, "".join(names)
