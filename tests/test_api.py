@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import inspect
 from pathlib import Path
 
 import numpy as np
@@ -46,69 +45,6 @@ def test_the_list_of_missing_names_is_current():
         assert name not in NAMES
         with pytest.raises((AttributeError, ImportError)):
             resolve(name)
-
-
-# Arguments of JAX's that are not offered, by reason.
-ABSENT = {
-    # sharding and donation over several devices
-    "out_sharding", "sharding", "in_shardings", "out_shardings", "spmd_axis_name",
-    # XLA's own tuning
-    "compiler_options", "accuracy", "unique_indices", "indices_are_sorted", "_split_transpose",
-    "implementation", "algorithm", "_dot_general", "_dtype", "transpose_algorithm",
-    # destinations and masks of ufuncs, which JAX refuses at run time
-    "out", "where", "casting",
-    # symbolic shapes of another design; deprecated, experimental or internal spellings
-    "abstracted_axes", "concrete", "ctx", "operand", "linear", "_quantized", "sum_match",
-    "allow_negative_indices", "wrap_negative_indices", "allow_extended_dtype", "holomorphic",
-    "is_leaf_takes_path", "use_consistent_rng", "return_weak_type_flag", "reduce_axes",
-}  # fmt: skip
-ABSENT_FROM = {
-    "jax.checkpoint": {"static_argnames"},
-    "jax.checkpoint_policies.save_from_both_policies": {"policy_1", "policy_2"},
-    "jax.dtypes.issubdtype": {"a", "b"},
-    "jax.lax.dot": {"dimension_numbers"},
-    "jax.lax.reshape": {"dimensions"},
-    "jax.nn.dot_product_attention": {
-        "query_seq_lengths", "key_value_seq_lengths", "local_window_size", "return_residual",
-    },
-    "jax.random.key": {"dtype"},
-    "jax.random.wrap_key_data": {"dtype"},
-    "jax.scipy.special.log_ndtr": {"series_order"},
-    "jnp.percentile": {"weights"},
-    "jnp.polyval": {"unroll"},
-    "jnp.quantile": {"weights"},
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_signatures_have_jaxs_names(name):
-    jax = pytest.importorskip("jax")
-    theirs = jax
-    if name.startswith(".at[]."):
-        pytest.skip("a method")
-    try:
-        for part in name.replace("jnp.", "jax.numpy.").split(".")[1:]:
-            theirs = getattr(theirs, part)
-        wanted = inspect.signature(theirs).parameters
-        have = inspect.signature(resolve(name)).parameters
-    except (AttributeError, TypeError, ValueError):
-        pytest.skip("a constant, a type, or a name that JAX has dropped")
-    if inspect.isclass(theirs) or any(p.kind is p.VAR_KEYWORD for p in have.values()):
-        pytest.skip("a class, or any keyword")
-    # Keyword-callable parameters must exist under the same name, in the same order.
-    keywords = [
-        n
-        for n, p in wanted.items()
-        if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
-        and n not in ABSENT | ABSENT_FROM.get(name, set())
-    ]
-    missing = [n for n in keywords if n not in have]
-    assert not missing, (
-        f"{name}{inspect.signature(theirs)} but here {inspect.signature(resolve(name))}"
-    )
-    positional = [n for n, p in wanted.items() if p.kind is p.POSITIONAL_OR_KEYWORD and n in have]
-    ours = [n for n in have if n in positional]
-    assert ours == positional
 
 
 # ---- looking at functions

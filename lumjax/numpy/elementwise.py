@@ -345,15 +345,23 @@ def _extremum(x: ArrayLike, y: ArrayLike, real: Any, complexes: Any) -> Any:
 
 
 def fmax(x1: ArrayLike, x2: ArrayLike) -> Any:
-    """The larger of two; a NaN yields to a number."""
-    a, b = ops.broadcast_values(*ops.promote_values(plain(x1), plain(x2)))
-    return ops.select(ops.or_(ops.gt(a, b), ops.ne(b, b)), a, b)
+    """The larger of two; a NaN yields to a number. Complex numbers are ordered by their real part,
+    then by their imaginary part.
+    """
+    return _preferred(x1, x2, ops.gt, lexicographic.larger)
 
 
 def fmin(x1: ArrayLike, x2: ArrayLike) -> Any:
-    """The smaller of two; a NaN yields to a number."""
-    a, b = ops.broadcast_values(*ops.promote_values(plain(x1), plain(x2)))
-    return ops.select(ops.or_(ops.lt(a, b), ops.ne(b, b)), a, b)
+    """The smaller of two; a NaN yields to a number. Complex numbers are ordered as by `fmax`."""
+    return _preferred(x1, x2, ops.lt, lexicographic.smaller)
+
+
+def _preferred(x: ArrayLike, y: ArrayLike, wins: Any, complexes: Any) -> Any:
+    a, b = ops.broadcast_values(*ops.promote_values(plain(x), plain(y)))
+    missing = ops.ne(b, b)
+    if not dt.is_complex(aval_of(a).dtype):
+        return ops.select(ops.or_(wins(a, b), missing), a, b)
+    return ops.select(missing, a, ops.select(ops.ne(a, a), b, complexes(a, b)))
 
 
 def clip(

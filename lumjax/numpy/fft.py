@@ -20,6 +20,7 @@ from lumjax.numpy.creation import arange, asarray
 from lumjax.numpy.manipulation import moveaxis, roll
 from lumjax.ops.fft import FftType
 from lumjax.trace.core import aval_of
+from lumjax.trace.dim import same
 
 ArrayLike = Any
 Lengths = Sequence[int] | None
@@ -68,6 +69,8 @@ def _transformed(
         lengths = (*have[:-1], max(0, 2 * (have[-1] - 1)))
     else:
         lengths = tuple(have)
+    if kind is FftType.RFFT and lengths and same(lengths[-1], 0):
+        raise _bad(name, "at least one sample", tuple(aval_of(x).shape))
     out = ops.fft(x, kind, lengths)
     if (scale := _scale(name, norm, lengths)) != 1.0:
         out = ops.mul(out, np.asarray(scale, aval_of(out).dtype))

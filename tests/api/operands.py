@@ -13,7 +13,8 @@ import numpy as np
 SUBMODULES = (
     "experimental.pjit", "experimental.shard_map", "experimental.mesh_utils",
     "experimental.multihost_utils", "experimental", "extend.core", "flatten_util", "image", "ops",
-    "ad_checkpoint", "monitoring", "distributed", "scipy.linalg", "scipy.special", "scipy.stats.norm",
+    "ad_checkpoint", "monitoring", "distributed", "scipy.linalg", "scipy.special",
+    "scipy.stats.norm",
 )  # fmt: skip
 
 
