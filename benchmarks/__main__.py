@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import argparse
 
-from benchmarks import derive, dispatch, gpt, memory, mnist, speed
+from benchmarks import calibrate, cost, derive, dispatch, gpt, memory, mnist, search, speed
 
 MEASUREMENTS = {
+    "calibrate": calibrate.main,
+    "cost": cost.main,
     "derive": derive.main,
     "dispatch": dispatch.main,
     "gpt": gpt.main,
     "memory": memory.main,
     "mnist": mnist.main,
+    "search": search.main,
     "speed": speed.main,
 }
 

@@ -96,9 +96,18 @@ def _typical(pairs: Sequence[tuple[float, float]], which: int) -> float:
 
 
 class Runner:
-    """Kernels in order on buffers of their own; each call takes the next set of buffers."""
+    """Kernels in order on buffers of their own; each call takes the next of `sets` of buffers (0:
+    as many as leave the last-level cache).
+    """
 
-    def __init__(self, kernels: Sequence[Checked], target: Target, seed: int = 0) -> None:
+    def __init__(
+        self,
+        kernels: Sequence[Checked],
+        target: Target,
+        seed: int = 0,
+        sets: int = 0,
+        serial: bool = True,
+    ) -> None:
         self.kernels = tuple(kernels)
         places: dict[Any, int] = {}
         named: dict[Any, tuple[Buffer, Mapping[str, int]]] = {}
@@ -114,13 +123,14 @@ class Runner:
             for n in kernel.sizes:
                 slots.append(places.setdefault(("size", k, n), len(places)))
                 values[slots[-1]] = sizes[n]
-            steps.append(Step(item.compiled, slots, sizes, serial=True))
+            steps.append(Step(item.compiled, slots, sizes, serial=serial))
         self._program = Program(steps)
         self._tables: list[list[int]] = []
         self._kept: list[np.ndarray[Any, Any]] = []
         size = sum(_bytes(b, s) for b, s in named.values())
         rng = np.random.default_rng(seed)
-        for _ in range(max(1, min(SETS, 1 + 2 * target.l3 // max(1, size), BYTES // max(1, size)))):
+        enough = min(SETS, 1 + 2 * target.l3 // max(1, size), BYTES // max(1, size))
+        for _ in range(sets or max(1, enough)):
             table = [0] * len(places)
             for place, value in values.items():
                 table[place] = value

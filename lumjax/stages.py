@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 from lumjax.background import worker
+from lumjax.calibration import calibrated
 from lumjax.config import config
 from lumjax.cpu.math import supported
 from lumjax.cpu.runtime import Copy, Inner
@@ -239,6 +240,8 @@ def _planned(region: Region, target: Target, budget: Budget) -> tuple[Found, lis
 @uncollected
 def _searched(region: Region, target: Target, budget: Budget) -> tuple[Found, list[Checked]]:
     """Search, measure if that was asked for, and keep what was chosen."""
+    if budget.profile:
+        calibrated(target)
     found = search(region, target, budget)
     if not budget.profile or found.plan.schedules is not None:
         found, kernels = _checked(found, target)

@@ -23,7 +23,7 @@ FLOORS = {
 FLOORS |= {
     "image": 8, "custom_derivatives": 8, "core": 8, "dlpack": 8, "distributed": 8, "monitoring": 8,
     "extend": 8, "sharding": 8, "parallel": 8, "experimental": 8, "traces": 6, "compat": 9,
-    "nested": 5, "expansion": 5,
+    "nested": 5, "expansion": 5, "calibration": 5,
 }  # fmt: skip
 FORBIDDEN = [("kernel", "ops"), ("egraph", "ops"), ("egraph", "cpu"), ("egraph", "cuda"),
              ("cpu", "ops"), ("cuda", "ops"), ("cpu", "egraph"), ("cuda", "egraph")]  # fmt: skip
@@ -40,7 +40,7 @@ CHECKING = ("TYPE_CHECKING", "_typing.TYPE_CHECKING")
 COMPILE_HALF = {
     "executable", "native", "placement", "stages", "layout", "timeline", "background", "insight",
     "expansion", "nested", "profile", "ready", "recompute", "workers", "serve", "kernel", "egraph",
-    "cpu", "cuda",
+    "calibration", "cpu", "cuda",
 }  # fmt: skip
 
 

@@ -27,7 +27,8 @@ _NONSENSE = (ValueError, KeyError, TypeError, IndexError, AttributeError)
 def plan_key(region: Region, target: Target, budget: Budget, fast_math: bool) -> str:
     """What the plan is a function of."""
     rules = _rules_version(fast_math)
-    parts = (planner_version(), region.key, target.key, rules, machine(target), budget)
+    constants = machine(target, budget.profile)
+    parts = (planner_version(), region.key, target.key, rules, constants, budget)
     return digest("\n".join(map(str, parts)))
 
 

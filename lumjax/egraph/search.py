@@ -99,7 +99,7 @@ class _Search:
         self, region: Region, target: Target, budget: Budget, operations: Operations
     ) -> None:
         self.region, self.budget, self.operations = region, budget, operations
-        self.machine: Machine = machine(target)
+        self.machine: Machine = machine(target, budget.profile)
         self.seconds: list[tuple[str, float]] = []
         self.meter = Meter(budget.evaluations, time.perf_counter() + budget.seconds)
 
@@ -170,18 +170,30 @@ class _Search:
     def _saturated(
         self, encoded: Encoded, worthwhile: bool = True
     ) -> tuple[Extraction | None, Saturation]:
-        """The equal terms of the roots by the e-graph, or None if there are no others."""
-        terms = [r.term for r in encoded.roots]
-        rules = load_rules(config.fast_math)
-        if not worthwhile or not may_rewrite(rules, terms):
-            return None, Saturation(nodes=len(terms), saturated=True)
-        graph = warm_graph(rules)
-        with graph.session(self.operations) as session:
-            session.insert(terms)
-            done = session.saturate(ITERATIONS, self.budget.terms, self.meter.deadline)
-            classes = session.read()
-        axes = {a.name: a for r in encoded.roots for a in _all_axes(r)}
-        return Extraction(classes, axes, self.operations, self.machine), done
+        if not worthwhile:
+            return None, Saturation(nodes=len(encoded.roots), saturated=True)
+        return saturated(encoded, self.operations, self.machine, self.budget, self.meter.deadline)
+
+
+def saturated(
+    encoded: Encoded,
+    operations: Operations,
+    machine: Machine,
+    budget: Budget,
+    deadline: float,
+) -> tuple[Extraction | None, Saturation]:
+    """The equal terms of the roots by the e-graph, or None if there are no others."""
+    terms = [r.term for r in encoded.roots]
+    rules = load_rules(config.fast_math)
+    if not may_rewrite(rules, terms):
+        return None, Saturation(nodes=len(terms), saturated=True)
+    graph = warm_graph(rules)
+    with graph.session(operations) as session:
+        session.insert(terms)
+        done = session.saturate(ITERATIONS, budget.terms, deadline)
+        classes = session.read()
+    axes = {a.name: a for r in encoded.roots for a in _all_axes(r)}
+    return Extraction(classes, axes, operations, machine), done
 
 
 def _all_axes(root: Root) -> Iterator[Axis]:

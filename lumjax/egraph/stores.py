@@ -111,10 +111,14 @@ class Check:
     def seconds(self, fold: bool, machine: Machine) -> float:
         """Predicted seconds of the group as one kernel."""
         if self._seconds is None:
-            self.problem(fold)
-            terms, roots, roles = self.folded or (self.terms, self.roots, None)
+            terms, roots, roles = self.kernel(fold)
             self._seconds = kernel_time(terms, roots, self.axes, machine, roles)
         return self._seconds
+
+    def kernel(self, fold: bool) -> tuple[Sequence[Term], Sequence[Root], Roles | None]:
+        """The group as a kernel sees it, and the roles of its axes if it is a loop over tiles."""
+        self.problem(fold)
+        return self.folded or (list(self.terms), self.roots, None)
 
     @cached_property
     def summary(self) -> Summary:

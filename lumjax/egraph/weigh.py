@@ -96,19 +96,19 @@ class Weigher:
         points = self.points(self.classes.free[c])
         match shape:
             case Leaf():
-                return 0.5 * points / machine.scalar_flops
+                return 0.5 * points * machine.operation
             case Operation(name=name):
-                return self.operations.by_name[name].flops * points / machine.scalar_flops
+                return self.operations.by_name[name].flops * points * machine.operation
             case Known():
                 return 0.0
             case Reducing(axes=axes, dtype=dtype, scaled=scaled):
                 inner = points * self.points(frozenset(a.name for a in axes))
                 if product is None:
-                    seconds = inner / machine.scalar_flops
+                    seconds = inner * machine.operation
                 else:
-                    seconds = 2.0 * inner / machine.contraction_flops
+                    seconds = inner * machine.product
                 if scaled:
-                    seconds += inner / _TILE / machine.scalar_flops
+                    seconds += inner / _TILE * machine.operation
                 if self.waits(node):
                     seconds += self.waiting + self._again(node, product, dtype.itemsize)
                 return seconds

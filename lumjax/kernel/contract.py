@@ -206,7 +206,10 @@ def cut(emitter: Emitter, tiling: Tiling, work: int) -> Blocks:
     most = -(-emitter.schedule.height // tiling.rows) or 32
     tall = tiling.rows * min(fitting, most, -(-m // tiling.rows))
     across = -(-n // tiling.cols)
-    blocks = extent(emitter, tiling.outer) * -(-m // tall)
+    points = extent(emitter, tiling.outer)
+    if not plain(tiling.lhs, tiling.k):  # every block of columns would stage it again
+        tall = min(tall, tiling.rows * max(1, -(-m // tiling.rows) * points // (2 * FEW_JOBS)))
+    blocks = points * -(-m // tall)
     wide = across
     if blocks < 2 * FEW_JOBS and work > 2 * TILE_WORK:
         wide = max(1, across // max(1, 2 * FEW_JOBS // blocks))

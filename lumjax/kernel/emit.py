@@ -121,6 +121,19 @@ def unit_strides(terms: Iterable[Term], axis: Axis) -> int:
     return sum(dims.same(dims.coefficient(t.coords[0], axis.name) or 0, 1) for t in found)
 
 
+def jumps(terms: Iterable[Term], axis: Axis) -> int:
+    """How many loads of the terms walk `axis` in steps: what lies apart is read one by one."""
+    found = {t for term in terms for t in loads(term) if axis.name in free_names(t)}
+    steps = [dims.coefficient(t.coords[0], axis.name) for t in found]
+    return sum(s is None or not (dims.same(s, 1) or dims.same(s, 0)) for s in steps)
+
+
+def walked_better(terms: Sequence[Term], axis: Axis, than: Iterable[Axis]) -> bool:
+    """Whether vectors along `axis` read what lies together more than along all of `than`."""
+    mine = -jumps(terms, axis), unit_strides(terms, axis)
+    return all(mine > (-jumps(terms, a), unit_strides(terms, a)) for a in than)
+
+
 def least_stride(terms: Iterable[Term], axis: Axis) -> int:
     """A lower bound of the strides with which the terms' loads walk `axis`, added up."""
     found = {t for term in terms for t in loads(term)}

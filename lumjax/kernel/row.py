@@ -21,9 +21,11 @@ from lumjax.kernel.emit import (
     Inside,
     Reject,
     Scope,
+    jumps,
     ordered_axes,
     pending,
     unit_strides,
+    walked_better,
 )
 from lumjax.kernel.ir import LoadValue, LoopKind, StoreStmt
 from lumjax.kernel.prepare import offset
@@ -124,12 +126,14 @@ def vector_axis(
 ) -> Axis | None:
     """The grid axis along which rows are computed side by side; None: vectors run inside."""
     terms = [t.body for t in found] + [r.term for r in roots]
-    reduced = {a for t in found for a in t.axes}
-    inside = max((unit_strides(terms, a) for a in reduced), default=0)
     if not grid:
         return None
-    best = max(grid, key=lambda a: (unit_strides(terms, a), a is roots[0].axes[-1]))
-    return best if unit_strides(terms, best) > inside else None
+    reduced = ordered_axes(found) if len({t.axes for t in found}) == 1 else None
+    inner = reduced[-1:] if reduced else [a for t in found for a in t.axes]
+    best = max(
+        grid, key=lambda a: (-jumps(terms, a), unit_strides(terms, a), a is roots[0].axes[-1])
+    )
+    return best if unit_strides(terms, best) and walked_better(terms, best, inner) else None
 
 
 @record

@@ -22,6 +22,7 @@ from lumjax.kernel.emit import (
     identity_value,
     ordered_axes,
     unit_strides,
+    walked_better,
 )
 from lumjax.kernel.ir import (
     Accumulate,
@@ -139,7 +140,7 @@ def _pays(emitter: Emitter, roots: Sequence[Root], split: Split) -> bool:
     if total < 2 * WORK_PER_JOB:
         return len({_kept(t, split) for t in split.across}) > 1
     fewest = min(extent(emitter, _kept(t, split)) for t in split.across)
-    return min(fewest, total // WORK_PER_JOB) < ENOUGH_JOBS or _columns(split)
+    return fewest < min(ENOUGH_JOBS, total // WORK_PER_JOB) or _columns(split)
 
 
 def _columns(split: Split) -> bool:
@@ -150,8 +151,8 @@ def _columns(split: Split) -> bool:
 
 
 def _walked_along(term: Reduction, kept: Axis) -> bool:
-    inside = max(unit_strides([term.body], a) for a in term.axes)
-    return unit_strides([term.body], kept) > inside
+    inside = ordered_axes([term])[-1:]
+    return unit_strides([term.body], kept) > 0 and walked_better([term.body], kept, inside)
 
 
 def _crosses(root: Root, split: Split) -> bool:

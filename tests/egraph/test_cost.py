@@ -1,0 +1,110 @@
+"""What the cost model counts."""
+
+import numpy as np
+import pytest
+
+from benchmarks import programs
+from benchmarks.cost import Pair, chosen, spearman
+from lumjax import lax
+from lumjax import numpy as jnp
+from lumjax.config import config
+from lumjax.egraph.encode import encode
+from lumjax.egraph.features import counted
+from lumjax.egraph.inline import inlined
+from lumjax.egraph.layout import Layout
+from lumjax.egraph.materialise import arrange
+from lumjax.egraph.scalar import Operations
+from lumjax.egraph.stores import check, store_forced
+from tests.egraph.planning import MACHINE, regions
+
+
+@pytest.fixture(autouse=True)
+def no_cache():
+    with config.scope(cache=False):
+        yield
+
+
+def features(f, *args, fold=False):
+    """Of every kernel of the program as traced."""
+    found = []
+    for region in regions(f, *args):
+        encoded = inlined(encode(region, Operations(region)))
+        layout = Layout(encoded.roots, encoded.layout, fold)
+        store_forced(layout)
+        planned = arrange(layout, MACHINE)
+        for members in planned.groups:
+            known = check(planned.layout, members)
+            terms, roots, roles = known.kernel(fold)
+            found.append(counted(terms, known.axes, roots, roles))
+    return found
+
+
+def ones(*shape):
+    return jnp.ones(shape, np.float32)
+
+
+def test_a_product_of_matrices():
+    (f,) = features(jnp.matmul, ones(32, 48), ones(48, 64))
+    assert (f.products, f.finished, f.staged, f.gathered) == (32 * 48 * 64, 32 * 64, 0, 0)
+
+
+def test_few_columns_waste_lanes():
+    (f,) = features(jnp.matmul, ones(32, 48), ones(48, 3))
+    assert f.products == 32 * 48 * 8
+
+
+def test_a_window_is_copied_once_and_a_stride_gathers():
+    def f(stride):
+        def convolve(x, w):
+            return lax.conv_general_dilated(x, w, (stride, stride), "SAME")
+
+        return features(convolve, ones(2, 8, 32, 32), ones(16, 8, 3, 3))[0]
+
+    one, two = f(1), f(2)
+    assert one.staged == two.staged == 2 * 8 * 32 * 32
+    assert one.gathered == 0
+    assert two.gathered == two.staged
+
+
+def test_special_functions_are_counted_apart():
+    (f,) = features(lambda x: jnp.exp(x) + x, ones(4, 100))
+    assert f.special >= 8 * 400
+    assert f.operations < 8 * 400
+
+
+def test_rows_are_passed_over_as_often_as_they_are_needed():
+    (once,) = features(lambda x: jnp.sum(x * x, 1), ones(64, 100))
+    (twice,) = features(lambda x: x * x / jnp.sum(x * x, 1, keepdims=True), ones(64, 100))
+    assert twice.operations > 2 * once.operations
+    assert once.entries == twice.entries == 64
+
+
+def test_columns_that_lie_apart_are_gathered_or_walked_along():
+    (f,) = features(lambda x: jnp.sum(jnp.exp(x), 0), ones(100, 64))
+    assert f.gathered == 0
+    (g,) = features(lambda x: x[:, ::3] + 1, ones(10, 60))
+    assert g.gathered == 200
+
+
+def test_tiles_that_masks_leave_idle_cost_nothing():
+    def tiled(program):
+        f, args = program(512)
+        return sum(k.tiled for k in features(f, *args, fold=True))
+
+    assert 0.4 < tiled(programs.causal) / tiled(programs.attention) < 0.75
+    assert tiled(programs.window) < 0.7 * tiled(programs.causal)
+
+
+def test_rank_correlation():
+    assert spearman([1, 2, 3, 4], [10, 20, 30, 40]) == pytest.approx(1)
+    assert spearman([1, 2, 3, 4], [40, 30, 20, 10]) == pytest.approx(-1)
+    assert spearman([1, 1, 2, 3], [1, 2, 3, 4]) == pytest.approx(0.9486833)
+    assert np.isnan(spearman([1, 1], [1, 2]))
+
+
+def test_how_much_is_lost_by_taking_the_cheapest_prediction():
+    def pair(plan, predicted, measured):
+        return Pair("p", 8, 0, plan, (), predicted, measured)
+
+    found = [pair("a", 1.0, 3.0), pair("b", 2.0, 2.0)]
+    assert chosen(found)["worst"] == 1.5
