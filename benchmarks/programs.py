@@ -62,6 +62,24 @@ def log_softmax(n: int) -> Built:
     return lambda x: nn.log_softmax(x, -1), (_normal(0, n, 1000),)
 
 
+def plain_softmax(x: Any) -> Any:
+    """As people write it; its maximum is differentiated too."""
+    e = jnp.exp(x - jnp.max(x, -1, keepdims=True))
+    return e / jnp.sum(e, -1, keepdims=True)
+
+
+def softmax_plain(n: int) -> Built:
+    return plain_softmax, (_normal(0, n, 1000),)
+
+
+def log_softmax_plain(n: int) -> Built:
+    def f(x: Any) -> Any:
+        top = jnp.max(x, -1, keepdims=True)
+        return x - top - jnp.log(jnp.sum(jnp.exp(x - top), -1, keepdims=True))
+
+    return f, (_normal(0, n, 1000),)
+
+
 def logsumexp(n: int) -> Built:
     return lambda x: nn.logsumexp(x, -1), (_normal(0, n, 1000),)
 
@@ -118,13 +136,15 @@ def chained(n: int) -> Built:
     return lambda a, b, v: (a @ b) @ v, args
 
 
-def _attention(score: Callable[[Any, Any, Any], Any]) -> Callable[..., Any]:
+def _attention(
+    score: Callable[[Any, Any, Any], Any], softmax: Callable[[Any], Any] = nn.softmax
+) -> Callable[..., Any]:
     """Attention whose scores `score` changes; it sees row and column numbers."""
 
     def f(q: Any, k: Any, v: Any) -> Any:
         s = jnp.einsum("hqd,hkd->hqk", q, k) * q.shape[-1] ** -0.5
         rows, columns = jnp.arange(q.shape[1])[:, None], jnp.arange(k.shape[1])[None, :]
-        p = nn.softmax(score(s, rows, columns), axis=-1)
+        p = softmax(score(s, rows, columns))
         return jnp.einsum("hqk,hkd->hqd", p, v)
 
     return f
@@ -187,6 +207,22 @@ def attention_backward(t: int) -> Built:
 
 def causal_backward(t: int) -> Built:
     return _backward(*causal(t))
+
+
+def attention_plain(t: int) -> Built:
+    return _attention(lambda s, i, j: s, plain_softmax), _heads(t)
+
+
+def causal_plain(t: int) -> Built:
+    return _attention(lambda s, i, j: jnp.where(i >= j, s, -jnp.inf), plain_softmax), _heads(t)
+
+
+def attention_plain_backward(t: int) -> Built:
+    return _backward(*attention_plain(t))
+
+
+def causal_plain_backward(t: int) -> Built:
+    return _backward(*causal_plain(t))
 
 
 def projections(t: int) -> Built:
@@ -299,6 +335,8 @@ PROGRAMS: dict[str, Program] = {
     "softmax": Program(softmax, 64, 8192, 1),
     "log_softmax": Program(log_softmax, 64, 8192, 1),
     "logsumexp": Program(logsumexp, 64, 8192, 1),
+    "softmax, jnp alone": Program(softmax_plain, 64, 8192, 1),
+    "log_softmax, jnp alone": Program(log_softmax_plain, 64, 8192, 1),
     "layer norm": Program(layer_norm_forward, 64, 8192, 1),
     "rms norm": Program(rms_norm_forward, 64, 8192, 1),
     "layer norm backward": Program(layer_norm_backward, 64, 8192, 2),
@@ -315,6 +353,14 @@ PROGRAMS: dict[str, Program] = {
     "attention grouped": Program(grouped, 256, 1024, 1, lambda t: t * t),
     "attention backward": Program(attention_backward, 256, 2048, 4, lambda t: t * t),
     "attention causal backward": Program(causal_backward, 256, 2048, 4, lambda t: t * t),
+    "attention, jnp alone": Program(attention_plain, 256, 2048, 1, lambda t: t * t),
+    "attention causal, jnp alone": Program(causal_plain, 256, 2048, 1, lambda t: t * t),
+    "attention, jnp alone, backward": Program(
+        attention_plain_backward, 256, 2048, 4, lambda t: t * t
+    ),
+    "attention causal, jnp alone, backward": Program(
+        causal_plain_backward, 256, 2048, 4, lambda t: t * t
+    ),
     "projections and attention": Program(projections, 256, 1024, 3, lambda t: 8 * t * t),
     "integer labels": Program(labels_forward, 64, 4096, 2, lambda n: 1000 * n),
     "integer labels backward": Program(labels_backward, 64, 4096, 2),

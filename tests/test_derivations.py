@@ -41,7 +41,8 @@ def agree(f: Callable[..., Any], args: tuple[Any, ...], tolerance: float = 1e-4)
     finite.
     """
     executable = lumjax.jit(f).lower(*args).compile()
-    assert not any(k.rejected for s in executable.executable.native() for k in s.kernels)
+    rejected = [k.rejected for s in executable.executable.native() for k in s.kernels]
+    assert not any(rejected), rejected
     got, want = lumjax.tree.leaves(executable(*args)), lumjax.tree.leaves(wide(f, args))
     for g, w in zip(got, want, strict=True):
         x, y = np.asarray(g, np.float64), np.asarray(w)
@@ -60,6 +61,8 @@ VARIANTS = {
     "alibi": programs.alibi,
     "soft cap": programs.soft_cap,
     "grouped": programs.grouped,
+    "jnp alone": programs.attention_plain,
+    "causal, jnp alone": programs.causal_plain,
 }
 
 
@@ -108,10 +111,23 @@ def test_rows_that_are_masked_as_a_whole(block: str) -> None:
     assert lumjax.jit(f).lower(*programs._heads(150)).compile().executable.launches <= 3
 
 
-@pytest.mark.parametrize("name", ["plain", "causal", "grouped"])
+@pytest.mark.parametrize("name", ["plain", "causal", "grouped", "jnp alone", "causal, jnp alone"])
 @pytest.mark.parametrize("time", [1, 65, 150])
 def test_gradients_of_rows(name: str, time: int) -> None:
     agree(*programs._backward(*VARIANTS[name](time)), 3e-4)
+
+
+@pytest.mark.parametrize("name", ["jnp alone", "causal, jnp alone"])
+@pytest.mark.parametrize("time", [65, 150])
+def test_gradients_of_rows_whose_maximum_occurs_several_times(name: str, time: int) -> None:
+    """Whole numbers: the maximum's share of the gradient is spread over all places that have it."""
+    f, (q, k, v) = VARIANTS[name](time)
+    whole = (jnp.round(q), jnp.round(k), v)
+
+    def loss(q: Any, k: Any, v: Any) -> Any:
+        return jnp.sum(f(q, k, v) * jnp.max(v)) + jnp.sum(jnp.max(q @ jnp.swapaxes(k, 1, 2), -1))
+
+    agree(lumjax.grad(loss, (0, 1, 2)), whole, 3e-4)
 
 
 @pytest.mark.parametrize("name", ["attention causal", "attention causal backward", "contrastive"])

@@ -49,6 +49,7 @@ OPS: dict[str, ScalarOp] = {
         ScalarOp("sqrt", 1, np.sqrt, flops=4.0),
         ScalarOp("square", 1, np.square),
         ScalarOp("is_finite", 1, np.isfinite),
+        ScalarOp("eq", 2, np.equal),
     )
 }
 

@@ -314,6 +314,7 @@ class Session:
             if dt.is_floating(dtype):
                 wanted.append(("log2_e", key, literal(1.4426950408889634, dtype)))
                 wanted.append(("ln_2", key, literal(0.6931471805599453, dtype)))
+                wanted.append(("lowest", key, literal(float("-inf"), dtype)))
         for k, (name, key, lit) in enumerate(wanted):
             actions += self._literal_actions(span, f"l{k}", lit)
             me = b.Var(span, f"l{k}")

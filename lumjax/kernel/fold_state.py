@@ -26,7 +26,7 @@ from lumjax.kernel.emit import (
     held,
     identity_value,
 )
-from lumjax.kernel.evaluate import convert
+from lumjax.kernel.evaluate import convert, literal
 from lumjax.kernel.ir import (
     Accumulate,
     Accumulator,
@@ -42,7 +42,7 @@ from lumjax.kernel.ir import (
 from lumjax.kernel.prepare import offset
 from lumjax.kernel.rewrite import axis_symbol
 from lumjax.kernel.roles import Carry, Roles, statistic
-from lumjax.kernel.term import Axis, Buffer, Reduction, Running, Scale
+from lumjax.kernel.term import Axis, Buffer, Lit, Reduction, Running, Scale
 from lumjax.record import record
 from lumjax.trace.dim import Dim
 from lumjax.trace.form import ReduceOp, ScalarOp
@@ -55,6 +55,7 @@ _SELECT = ScalarOp("select", 3, np.where)
 _FINITE = ScalarOp("is_finite", 1, np.isfinite)
 _ABOVE = ScalarOp("gt", 2, np.greater)
 _HOLD = ScalarOp("hold", 1, np.asarray)
+_EQUAL = ScalarOp("eq", 2, np.equal)
 _UNEQUAL = ScalarOp("ne", 2, np.not_equal)
 
 
@@ -78,6 +79,12 @@ def hold(value: Value, dtype: dt.DType) -> Value:
 def unrounded(value: Value, dtype: dt.DType) -> Value:
     """A value in the dtype that it is computed in, or a wider one."""
     return widened(hold(value, dt.accumulation_dtype(value.dtype)), dtype)
+
+
+def anew(scale: Scale) -> bool:
+    """Whether sums begin anew where the statistic rises."""
+    factor = scale.factor
+    return isinstance(factor, Lit) and float(literal(factor)) == -np.inf
 
 
 @record
@@ -222,6 +229,9 @@ class State:
     ) -> Value:
         """exp2(factor * (now - before)); leaves a trace where that cannot be represented."""
         emitter, dtype = self.emitter, ruler.running.dtype
+        if anew(ruler.scale):
+            same = apply(_EQUAL, now, before, dtype=dt.bool_)
+            return apply(_SELECT, same, constant(1.0, dtype), constant(0.0, dtype))
         assert self.trace is not None, "there is a scaled sum"
         rate = unrounded(emitter.value(ruler.scale.factor, inner), dtype)
         exponent = emitter.let(apply(MULTIPLY, rate, apply(_SUBTRACT, now, before)), inner)

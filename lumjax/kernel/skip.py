@@ -428,6 +428,10 @@ class _Run:
                 return 0.0 if number == 0.0 else _Kind.FINITE
             case (("exp" | "exp2"), [_Kind.FAR]):
                 return 0.0
+            case ("eq", [_Kind.LOW, _Kind.STATISTIC] | [_Kind.STATISTIC, _Kind.LOW]):
+                return 0.0
+            case ("eq", [float() as c, _Kind.STATISTIC] | [_Kind.STATISTIC, float() as c]):
+                return 0.0 if np.isinf(c) else _Kind.FINITE
             case ("neg", [_Kind.FINITE | _Kind.NONZERO as kind]):
                 return kind
             case ("cast", [kind]) if dt.is_floating(term.dtype):

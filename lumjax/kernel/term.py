@@ -182,7 +182,8 @@ class Scale:
 
     The sum's body mentions its statistic only as Running(statistic, axes of the sum), and is equal
     at any value of it up to that factor. `factor` does not vary along the axes and is never
-    positive, and the statistic never falls as the loop proceeds: rescaling cannot overflow.
+    positive, and the statistic never falls as the loop proceeds: rescaling cannot overflow. It may
+    be the literal -inf: then the sum begins anew where the statistic rises.
     """
 
     statistic: Term

@@ -9,7 +9,7 @@ import numpy as np
 from lumjax import dtype as dt
 from lumjax.kernel.term import Apply, Buffer, Load, Reduction, Running, Scale, loads
 from lumjax.trace.form import ScalarOp
-from tests.kernel.build import MAX, OPS, SUM, f32, index, lit, load, op, reduce, root, sym
+from tests.kernel.build import MAX, OPS, SUM, cast, f32, index, lit, load, op, reduce, root, sym
 
 OPS |= {
     "exp2": ScalarOp("exp2", 1, np.exp2, None, 20),
@@ -74,6 +74,30 @@ def window(i, j, width):
     """Rows see the `width` points of the stream before them, and themselves."""
     near = op("lt", index(sym(i) - sym(j)), lit(width, dt.int32), dtype=np.dtype(bool))
     return Apply(ScalarOp("and", 2, np.bitwise_and), (causal(i, j), near), np.dtype(bool))
+
+
+def equal(x, stream, guard=False):
+    """1 where x equals the maximum that is known so far, else 0; and the sums of that by values."""
+    streams = frozenset(stream if isinstance(stream, tuple) else (stream,))
+    same = op("eq", x, Running(statistic(x, stream, guard), streams))
+    here = cast(same, x.dtype)
+
+    def total(values=None):
+        body = here if values is None else op("mul", here, values)
+        scale = Scale(statistic(x, stream, guard), lit(-math.inf, x.dtype))
+        return Reduction(SUM, streams, body, body.dtype, scale)
+
+    return total
+
+
+def ties(x, i, j, e, outer=()):
+    """How often each row's maximum occurs, and the sum of what is there; with the weights' sum."""
+    total, v = equal(x, j), load("v", *outer, j, e)
+    return [
+        root("count", (*outer, i), total()),
+        root("mean", (*outer, i, e), op("div", total(v), total())),
+        root("lse", (*outer, i), logsumexp(x, j)),
+    ]
 
 
 def weighted(i, j, d, e, outer=(), key=None, dtype=f32, mask=None, guard=False, fill=-math.inf):

@@ -123,6 +123,16 @@ PROGRAMS = {
     "late": lambda: long_rows(True),
     "stored": stored_scores,
     "products": products,
+    "ties": lambda: streams.ties(load("x", I, J), I, J, E),
+    "masked ties": lambda: streams.ties(
+        streams.masked(streams.scores(I, J, D, (H,)), streams.causal(I, J)), I, J, E, (H,)
+    ),
+    "window's ties": lambda: streams.ties(
+        streams.masked(streams.scores(I, J, D, (H,)), streams.window(I, J, 9)), I, J, E, (H,)
+    ),
+    "low ties": lambda: streams.ties(
+        streams.masked(streams.scores(I, J, D, (H,)), streams.causal(I, J), -1e30), I, J, E, (H,)
+    ),
 }  # fmt: skip
 COARSE = {"half": 0.03}
 
@@ -250,6 +260,29 @@ def test_specials_in_one_place(folds, name, value):
             data = program.data(sizes)
             data[buffer.name].reshape(-1)[at] = value
             program.compare(sizes, data)
+
+
+TIES = ["ties", "masked ties", "window's ties", "low ties"]
+
+
+@pytest.mark.parametrize("name", TIES)
+@pytest.mark.parametrize("parts", [False, True])
+def test_counts_begin_anew_where_a_maximum_rises(folds, split, name, parts):
+    """Whole numbers: maxima occur several times, in one tile and in several."""
+    program = (split if parts else folds)(name)
+    for chunks in (None, 1, 2):
+        sizes = program.at(chunks)
+        for seed, special in enumerate((None, None, -math.inf, math.inf, math.nan)):
+            data = program.data(sizes, seed)
+            for b in program.kernel.inputs:
+                data[b.name] = np.round(data[b.name]).astype(b.dtype)
+            first = next(b.name for b in program.kernel.inputs if b.name in ("q", "x"))
+            data[first][..., 31, :] = 0  # a row of one value
+            if special is not None:
+                data[first][..., 5, :] = special
+                data[first][..., 7, 2] = special
+            program.compare(sizes, data)
+            assert np.nanmax(data["count"]) > 5
 
 
 @pytest.mark.parametrize("guard", [False, True])

@@ -85,9 +85,9 @@ UNARY = frozenset(
         "is_finite",
     ]
 )
-BINARY = frozenset(["add", "sub", "mul", "div", "max", "min", "and", "or", "xor"])
+BINARY = frozenset(["add", "sub", "mul", "div", "max", "min", "and", "or", "xor", "eq"])
 TERNARY = frozenset({"select"})
-COMMUTATIVE = ("add", "mul", "max")
+COMMUTATIVE = ("add", "mul", "max", "eq")
 REDUCTIONS = {f"reduce_{o}": o for o in ["sum", "prod", "max", "min", "and", "or", "xor"]}
 REDUCTIONS["sum"] = "sum"
 

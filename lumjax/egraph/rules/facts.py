@@ -27,6 +27,7 @@ SORTS = """
 (function ln_2 (i64) E :no-merge)
 (function zero_of (i64) E :no-merge)
 (function one_of (i64) E :no-merge)
+(function lowest (i64) E :no-merge)
 (relation axis (i64)) (relation floating (i64)) (relation integer (i64)) (relation embeds (i64 i64))
 (relation constant (E)) (relation one (E)) (relation zero (E)) (relation negative_zero (E))
 (relation minus_one (E)) (relation always (E)) (relation never (E))

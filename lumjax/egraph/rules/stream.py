@@ -6,7 +6,8 @@ follow a statistic m: v and c are u and b with the running statistic for m, and
 
     at another value s of the statistic    v(s) = u + k (s - m)    c(s) = b * exp2(k (s - m)).
 
-They are looked for on demand: in bodies of sums over the axes of a statistic only. What a value is
+The factor of what equals the maximum is -inf: where that rises, nothing seen before counts. They
+are looked for on demand: in bodies of sums over the axes of a statistic only. What a value is
 shifted or scaled by must not wait for a reduction over j itself (`apart`). No rule makes an
 exponential of anything but what the program takes the exponential of, less the change of a
 statistic; the factor must be provably never positive, so that rescaling cannot overflow.
@@ -232,6 +233,28 @@ SCALES = (
 )
 
 
+def _equal(s: Term) -> Term:
+    return op("cast", op("eq", _x, s, dtype=dt.bool_), dtype=dt.float64)
+
+
+def _anew() -> Witness:
+    """What equals a maximum of what was seen so far: nothing does once the maximum has risen."""
+    now = op("max", _top, op("add", _row, _row))
+    risen = op("eq", now, _top, dtype=dt.bool_)
+    return Witness(_equal(now), op("mul", _equal(_top), op("cast", risen, dtype=dt.float64)), 1e-15)
+
+
+TIES = (
+    _rule(
+        "scales-ties",
+        "(cast d (eq* b x m))",
+        "(demand _root j) (statistic m j) (top m x) (floating d) (= e (dtype m)) (= k (lowest e))",
+        "(scales _root j m k (cast d (eq b x (running m j))))",
+        _anew(),
+    ),
+)
+
+
 def _follows() -> Witness:
     """The plain sum, and the sum that may be accumulated under a running statistic."""
     body = op("mul", _exp2(_top), _y)
@@ -288,4 +311,4 @@ SUMS = (
     ),
 )
 
-RULES = (*STATISTICS, *AFFINE, *SCALES, *SUMS)
+RULES = (*STATISTICS, *AFFINE, *SCALES, *TIES, *SUMS)
