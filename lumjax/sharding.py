@@ -2,7 +2,7 @@
 
 >>> mesh = Mesh(np.array([HOST]), ("data",))
 >>> NamedSharding(mesh, PartitionSpec("data")).spec
-PartitionSpec('data',)
+P('data',)
 """
 
 from __future__ import annotations

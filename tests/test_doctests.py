@@ -30,6 +30,7 @@ def user_names():
     return {"lumjax": lumjax, "jnp": jnp, "lax": lumjax.lax, "np": np}
 
 
+@pytest.mark.filterwarnings("ignore::hypothesis.errors.NonInteractiveExampleWarning")
 @pytest.mark.parametrize("name", MODULES)
 def test_examples(name):
     module = importlib.import_module(name)
