@@ -116,9 +116,9 @@ def _attribute(name: Any, x: Any) -> str:
 def _owner(entries: dict[Any, Any]) -> Any:
     """The object whose attributes a dict holds, if that is what it is."""
     for x in gc.get_referrers(entries):
-        if not isinstance(x, (types.FrameType, dict, list, tuple)):
-            if getattr(x, "__dict__", None) is entries:
-                return x
+        plain = isinstance(x, (types.FrameType, dict, list, tuple))
+        if not plain and getattr(x, "__dict__", None) is entries:
+            return x
     return None
 
 

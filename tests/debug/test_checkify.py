@@ -90,6 +90,7 @@ def words(error):
     return error and error.split(" At ")[0].split("\n")[0].strip().rstrip(".")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", OURS)
 def test_the_first_failure_is_jaxs(name, theirs):
     jax, others, module = theirs

@@ -73,6 +73,7 @@ NANS = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", NANS)
 def test_a_nan_is_named(name):
     f, x, primitive, backward = NANS[name]
@@ -136,6 +137,7 @@ INDEXED = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", INDEXED)
 def test_a_traced_index_is_looked_at(name):
     f = jit(INDEXED[name])
@@ -177,6 +179,7 @@ WRAPPING = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", WRAPPING)
 def test_an_overflow_is_named(name):
     for f in (WRAPPING[name], jit(WRAPPING[name])):
@@ -229,6 +232,7 @@ FINE = {
 SLOW = ("poisson", "binomial", "gamma")  # to compile
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", REUSING)
 def test_a_key_used_twice(name):
     for f in (REUSING[name], jit(REUSING[name])):
@@ -237,6 +241,7 @@ def test_a_key_used_twice(name):
         f(random.key(17))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", FINE)
 def test_keys_used_once(name):
     plain = np.asarray(FINE[name](random.key(3)))
