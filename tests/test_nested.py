@@ -8,10 +8,14 @@ import time
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import lumjax
 import lumjax.numpy as jnp
 from lumjax import lax
+from lumjax.control import scanning
+from lumjax.testing.programs import RandomChooser, build, check_program
 
 rng = np.random.default_rng(3)
 X = jnp.asarray(rng.normal(size=(40, 8)).astype(np.float32))
@@ -169,6 +173,16 @@ def test_threads_may_run_one_loop_at_once():
     assert len(results) == 20
     for out in results:
         np.testing.assert_array_equal(out, want)
+
+
+@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@given(st.integers(0, 10**6))
+def test_random_programs_of_loops_and_choices(seed):
+    """Values and derivatives of programs whose short loops are not written out."""
+    words = ["scan", "cond", "mul", "tanh", "select", "less", "sum", "transpose"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scanning, "_SHORT", 0)
+        check_program(build(RandomChooser(seed), 6, words))
 
 
 class Stop(Exception):
