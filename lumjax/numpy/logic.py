@@ -27,10 +27,26 @@ def _comparison(name: str, f: Callable[[Any, Any], Any], doc: str) -> Callable[.
 
 equal = _comparison("equal", ops.eq, "Whether x == y; NaN equals nothing.")
 not_equal = _comparison("not_equal", ops.ne, "Whether x != y.")
-less = _comparison("less", ops.lt, "Whether x < y.")
-less_equal = _comparison("less_equal", ops.le, "Whether x <= y.")
-greater = _comparison("greater", ops.gt, "Whether x > y.")
-greater_equal = _comparison("greater_equal", ops.ge, "Whether x >= y.")
+
+
+def _ordering(
+    name: str, f: Callable[[Any, Any], Any], strict: Callable[[Any, Any], Any], doc: str
+) -> Callable[..., Any]:
+    def compare(x: Any, y: Any) -> Any:
+        if not any(dt.is_complex(aval_of(v).dtype) for v in (x, y)):
+            return f(x, y)
+        a, b = ops.broadcast_values(*ops.promote_values(x, y))
+        tie = ops.and_(ops.eq(ops.real(a), ops.real(b)), f(ops.imag(a), ops.imag(b)))
+        return ops.or_(strict(ops.real(a), ops.real(b)), tie)
+
+    order = "Complex numbers are ordered by their real part, then by their imaginary part."
+    return _comparison(name, compare, f"{doc} {order}")
+
+
+less = _ordering("less", ops.lt, ops.lt, "Whether x < y.")
+less_equal = _ordering("less_equal", ops.le, ops.lt, "Whether x <= y.")
+greater = _ordering("greater", ops.gt, ops.gt, "Whether x > y.")
+greater_equal = _ordering("greater_equal", ops.ge, ops.gt, "Whether x >= y.")
 
 
 def truth(x: ArrayLike) -> Any:

@@ -141,6 +141,13 @@ def quantile(
     """
     del out, overwrite_input
     value = asarray(a)
+    if dt.is_complex(aval_of(value).dtype):
+        raise DTypeError(
+            operation="jnp.quantile",
+            required="numbers that have an order",
+            got=str(aval_of(value)),
+            fix="take the real part or the modulus first",
+        )
     if not dt.is_floating(aval_of(value).dtype):
         value = ops.cast(value, np.float64)
     rank = aval_of(value).ndim
