@@ -7,7 +7,7 @@ import pytest
 
 import lumjax
 import lumjax.numpy as jnp
-from lumjax.errors import ShapeError, UnsupportedError
+from lumjax.errors import ArgumentValueError, ShapeError, UnsupportedError
 from tests.numpy.oracle import check, lines
 
 
@@ -113,6 +113,17 @@ from tests.numpy.oracle import check, lines
     jax.scipy.linalg.toeplitz(f4)
     jax.scipy.linalg.toeplitz(f4, f4[:2])
     jax.scipy.linalg.svd(f34, compute_uv=False)
+    jax.scipy.linalg.solve_sylvester(f33, jnp.eye(4) * 3, f34)
+    jax.scipy.linalg.sqrtm(f33 @ f33.T + jnp.eye(3))
+    jax.scipy.signal.convolve(f34, f43[:2, :3], mode='same')
+    jax.scipy.signal.convolve(f4, f4[:2], mode='valid')
+    jax.scipy.signal.convolve(i4, i4, mode='full')
+    jax.scipy.signal.correlate(f234, f234[:, :2], mode='full')
+    jax.scipy.signal.convolve2d(f34, f33)
+    jax.scipy.signal.correlate2d(f34, f33[:2], mode='valid')
+    jax.scipy.signal.fftconvolve(f34, f33, mode='same')
+    jax.scipy.signal.fftconvolve(f34, f33[:, :2], axes=1)
+    jax.grad(lambda x: jnp.sum(jax.scipy.signal.convolve(x, f33, 'same') ** 2))(f34)
 """),
 )
 def test_expressions(expression):
@@ -146,3 +157,40 @@ def test_distributions_beyond_jax():
         stats.dirichlet.logpdf(jnp.ones(4) / 4, jnp.ones(3))
     with pytest.raises(UnsupportedError):
         stats.multivariate_normal.logpdf(jnp.ones(3), jnp.ones(3), jnp.eye(3), allow_singular=True)
+
+
+def test_square_roots_and_sylvester_equations_have_derivatives():
+    """Of first and second order, in both modes, real and complex."""
+    from lumjax.scipy import linalg
+    from lumjax.testing import check_grads
+
+    rng = np.random.default_rng(0)
+    with lumjax.enable_x64(True):
+        a, b, c = (jnp.asarray(rng.normal(size=s)) for s in ((3, 3), (2, 2), (3, 2)))
+        check_grads(linalg.solve_sylvester, (a, b, c), order=2)
+        check_grads(lambda x: jnp.abs(linalg.sqrtm(x)), (a,), order=2)
+        root = linalg.sqrtm(a * 1j)
+        np.testing.assert_allclose(root @ root, a * 1j, atol=1e-12)
+        assert np.isnan(linalg.sqrtm(jnp.full((2, 2), np.nan))).all()
+        nothing = linalg.solve_sylvester(jnp.eye(2), -jnp.eye(2), jnp.ones((2, 2)))
+        assert not (np.abs(nothing) < 1e6).any()
+    for wrong in (lambda: linalg.solve_sylvester(a, a, c), lambda: linalg.sqrtm(c)):
+        with pytest.raises(ShapeError):
+            wrong()
+
+
+def test_convolutions_that_cannot_be():
+    from lumjax.scipy import signal
+
+    x = jnp.ones((3, 3))
+    for wrong in (
+        lambda: signal.convolve(x, jnp.ones(2)),
+        lambda: signal.convolve(x, jnp.ones((4, 2)), "valid"),
+        lambda: signal.convolve(x, jnp.ones((0, 2))),
+        lambda: signal.convolve2d(x[0], x[0]),
+        lambda: signal.convolve(x, x, "most"),
+        lambda: signal.convolve(x, x, method="guess"),
+        lambda: signal.convolve2d(x, x, boundary="wrap"),
+    ):
+        with pytest.raises((ShapeError, ArgumentValueError, UnsupportedError)):
+            wrong()

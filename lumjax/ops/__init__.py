@@ -99,6 +99,7 @@ from lumjax.ops.segment import (
 from lumjax.ops.sort import (
     argsort, sort, sort_p, take_along_axis, top_k, top_k_p,
 )
+from lumjax.ops.sylvester import sqrtm, sqrtm_p, sylvester, sylvester_p
 from lumjax.ops.triangular import (
     cholesky, cholesky_p, triangular_solve, triangular_solve_p,
 )

@@ -1,7 +1,7 @@
-"""jax.scipy's names: special, linalg, fft, stats."""
+"""jax.scipy's names: special, linalg, fft, signal, stats."""
 
 from __future__ import annotations
 
-from lumjax.scipy import fft, linalg, special, stats
+from lumjax.scipy import fft, linalg, signal, special, stats
 
-__all__ = ["fft", "linalg", "special", "stats"]
+__all__ = ["fft", "linalg", "signal", "special", "stats"]

@@ -13,7 +13,7 @@ import numpy as np
 
 from lumjax import numpy as jnp
 from lumjax import ops
-from lumjax.errors import ArgumentValueError, ShapeError
+from lumjax.errors import ArgumentValueError, ShapeError, UnsupportedError
 from lumjax.lax import linalg as lax_linalg
 from lumjax.numpy.linalg import inexact
 from lumjax.trace.core import aval_of
@@ -32,7 +32,9 @@ __all__ = [
     "lu_solve",
     "qr",
     "solve",
+    "solve_sylvester",
     "solve_triangular",
+    "sqrtm",
     "svd",
     "toeplitz",
 ]
@@ -140,6 +142,41 @@ def solve(
     if assume_a != "pos":
         return jnp.linalg.solve(a, b)
     return cho_solve(cho_factor(a, lower), b)
+
+
+def solve_sylvester(
+    A: ArrayLike, B: ArrayLike, C: ArrayLike, *, method: str = "schur", tol: float = 1e-8
+) -> Any:
+    """The X with A X + X B = C, by Schur forms; NaN where A and -B share an eigenvalue.
+
+    Shapes: (m, m), (n, n), (m, n) -> (m, n).
+
+    >>> solve_sylvester(2 * jnp.eye(1), jnp.eye(1), jnp.array([[6.0]])).tolist()
+    [[2.0]]
+    """
+    del tol
+    if method not in ("schur", "eigen"):
+        raise ArgumentValueError(
+            operation="scipy.linalg.solve_sylvester", required="method 'schur' or 'eigen'",
+            got=repr(method), fix="leave it out",
+        )  # fmt: skip
+    return ops.sylvester(*inexact(A, B, C))
+
+
+def sqrtm(A: ArrayLike, blocksize: int = 1) -> Any:
+    """The principal square root of a square matrix, complex whatever the matrix is.
+
+    Shapes: (..., n, n) -> (..., n, n).
+
+    >>> sqrtm(jnp.array([[4.0]])).tolist()
+    [[(2+0j)]]
+    """
+    if blocksize > 1:
+        raise UnsupportedError(
+            operation="scipy.linalg.sqrtm", required="blocksize=1", got=str(blocksize),
+            fix="leave it out",
+        )  # fmt: skip
+    return ops.sqrtm(*inexact(A))
 
 
 def lu_factor(
