@@ -29,17 +29,21 @@ FOLDER = ROOT / "docs" / "reference"
 MODULES = (  # as users spell them
     "lumjax", "jnp", "jnp.linalg", "jnp.fft", "lax", "lax.linalg", "nn", "nn.initializers",
     "random", "tree", "tree_util", "optim", "lumjax.scipy.special", "lumjax.scipy.linalg",
-    "lumjax.scipy.fft", "lumjax.scipy.stats.norm", "lumjax.image", "testing", "sharding",
+    "lumjax.scipy.fft", "lumjax.scipy.stats.beta", "lumjax.scipy.stats.chi2",
+    "lumjax.scipy.stats.dirichlet", "lumjax.scipy.stats.gamma",
+    "lumjax.scipy.stats.multivariate_normal", "lumjax.scipy.stats.norm",
+    "lumjax.scipy.stats.poisson", "lumjax.scipy.stats.t", "lumjax.image", "testing", "sharding",
     "lumjax.dtypes", "lumjax.flatten_util", "lumjax.custom_derivatives", "lumjax.ad_checkpoint",
     "lumjax.debug", "lumjax.profiler", "lumjax.monitoring", "lumjax.distributed",
-    "lumjax.dlpack", "lumjax.experimental", "lumjax.explain", "lumjax.errors",
+    "lumjax.dlpack", "lumjax.experimental", "lumjax.experimental.checkify", "lumjax.explain", "lumjax.errors",
 )  # fmt: skip
 SHORT = {"jnp": "lumjax.numpy"}
 # Where words of the lower floors are public; elsewhere they are a module's own tools.
 OPEN = {"lumjax", "jnp", "lax", "lumjax.errors"}
 TOOLS = {
     "aval_of", "inexact", "safe_sqrt", "strong", "isnan@jnp.linalg", "rsqrt@optim",
-    "set_methods", "Settings", "Program@lumjax",
+    "set_methods", "Settings", "Program@lumjax", "density", "floats", "logarithm", "composed",
+    "as_floats",
 }  # fmt: skip
 
 
