@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
+from lumjax import dtype as dt
 from lumjax.api import ClosedJaxpr as ClosedJaxpr
-from lumjax.trace.aval import ShapedArray as ShapedArray
+from lumjax.trace import aval as _aval
 from lumjax.trace.core import Atom as Atom
 from lumjax.trace.core import Eqn as JaxprEqn
 from lumjax.trace.core import Jaxpr as Jaxpr
@@ -15,7 +19,29 @@ from lumjax.trace.core import Var as Var
 from lumjax.trace.core import eval_jaxpr as eval_jaxpr
 from lumjax.trace.core import sub_jaxprs as subjaxprs
 
+
+class _Abstract(type):
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, _aval.ShapedArray)
+
+    def __call__(
+        cls, shape: Sequence[Any], dtype: Any, weak_type: bool = False, **_: Any
+    ) -> _aval.ShapedArray:
+        return _aval.ShapedArray(tuple(shape), dt.canonicalize(dtype), weak_type)
+
+
+class ShapedArray(metaclass=_Abstract):
+    """What a traced value is known to be, by JAX's arguments; how it is sharded says nothing here.
+
+    >>> print(ShapedArray((2, 3), "float32", weak_type=False))
+    f32[2,3]
+    """
+
+
+AbstractValue = ShapedArray
+
 __all__ = [
+    "AbstractValue",
     "Atom",
     "ClosedJaxpr",
     "Jaxpr",

@@ -44,6 +44,7 @@ def scan(
     length: int | None = None,
     reverse: bool = False,
     unroll: int | bool = 1,
+    _split_transpose: bool = False,  # how XLA runs the backward pass: nothing here
 ) -> tuple[Any, Any]:
     """Thread a carry through the rows of `xs`: `carry, y = f(carry, x)` for each, stacking the ys.
 
@@ -59,6 +60,7 @@ def scan(
     >>> int(total), [int(s) for s in sums.data]
     (10, [1, 3, 6, 10])
     """
+    del _split_transpose
     require_callable("scan", f)
     init_values, init_tree = flatten_values(init)
     rows, xs_tree = flatten_values(xs)
