@@ -8,7 +8,8 @@ VERSION = "0.10.2"  # the JAX whose behaviour lumjax has
 _SAME = (
     "ad_checkpoint", "core", "custom_derivatives", "debug", "distributed", "dlpack", "dtypes",
     "errors", "experimental", "experimental.layout", "experimental.mesh_utils",
-    "experimental.multihost_utils", "experimental.pjit", "experimental.shard_map", "extend", "extend.core",
+    "experimental.multihost_utils", "experimental.pjit", "experimental.shard_map", "extend",
+    "extend.core",
     "extend.linear_util", "extend.source_info_util", "flatten_util", "image",
     "lax", "lax.linalg", "monitoring", "nn", "nn.initializers", "numpy", "numpy.fft",
     "numpy.linalg", "profiler", "random", "scipy", "scipy.fft", "scipy.linalg", "scipy.special",
