@@ -70,7 +70,7 @@ def load():
 
 
 @pytest.mark.parametrize("seed", range(1, PROCESSES))
-@pytest.mark.sampled(7)
+@pytest.mark.sampled(11)
 def test_equal_seeds_make_equal_plans_in_every_process(seed):
     lines = reference().splitlines()
     assert len(lines) >= len(PROGRAMS)
