@@ -110,8 +110,13 @@ def test_second_order_compiled(row, modes):
 
 def test_the_jax_column_is_what_jax_does():
     pytest.importorskip("jax")
-    quick = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_backend_optimization_level=0"}
-    done = subprocess.run([sys.executable, _PLACE], check=True, capture_output=True, env=quick)
+    flags = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_backend_optimization_level=0"}
+    done = subprocess.run(
+        [sys.executable, _PLACE],
+        check=True,
+        capture_output=True,
+        env={**os.environ, **flags},
+    )
     found = json.loads(done.stdout)
     assert sorted(found) == sorted(row[0] for row in TABLE if row[5] is not None)
     for row in TABLE:
