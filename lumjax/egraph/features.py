@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
+from typing import Any
+
+import numpy as np
 
 from lumjax.kernel.region import estimate, volume
 from lumjax.kernel.roles import Roles
@@ -407,22 +410,23 @@ def _live(roles: Roles | None) -> float:
     if decision is None:
         return 1.0
     rows, length = estimate(roles.rows.extent), estimate(roles.along.extent)
-    across = max(1, min(_SAMPLES, rows // TILE))
-    along = max(1, min(_SAMPLES, length // (2 * TILE)))
-    idle = 0
-    for i in range(across):
-        for j in range(along):
-            ranges = {
-                roles.rows.name: _part(i, across, rows),
-                roles.along.name: _part(j, along, length),
-            }
-            known = decision.idle(ranges)
-            idle += isinstance(known, int) and known != 0
-    return 1.0 - idle / (across * along)
+    ends = [dims.symbol(f"_{k}") for k in range(4)]
+    ranges = {roles.rows.name: (ends[0], ends[1]), roles.along.name: (ends[2], ends[3])}
+    idle = decision.idle(ranges)
+    names = {f"_{k}" for k in range(4)}
+    if not isinstance(idle, Expr) or not dims.symbols(idle) <= names:
+        return 1.0
+    down = _parts_of(rows, max(1, min(_SAMPLES, rows // TILE)))
+    across = _parts_of(length, max(1, min(_SAMPLES, length // (2 * TILE))))
+    i, j = np.meshgrid(np.arange(len(down)), np.arange(len(across)), indexing="ij")
+    points = {f"_{k}": down[i, k] if k < 2 else across[j, k - 2] for k in range(4)}
+    return 1.0 - float(np.mean(dims.evaluate(idle, points) != 0))
 
 
-def _part(k: int, parts: int, length: int) -> tuple[int, int]:
-    return k * length // parts, max(k * length // parts, (k + 1) * length // parts - 1)
+def _parts_of(length: int, parts: int) -> np.ndarray[Any, Any]:
+    """The first and the last point of each of some parts of an axis."""
+    cuts = np.arange(parts + 1) * length // parts
+    return np.stack([cuts[:-1], np.maximum(cuts[:-1], cuts[1:] - 1)], axis=1)
 
 
 def _late(roles: Roles | None) -> set[Term]:
