@@ -512,8 +512,9 @@ def jit(
 
     * `search`: plans that may be priced for each region of the program (`search_evaluations`). 0
       compiles the program as it was traced, without an e-graph. Equal budgets give equal plans.
-    * `timeout`: seconds after which a region's search is cut off (`search_seconds`). Such a plan
-      depends on the machine; `explain` tells of it, and it is kept apart on disk.
+    * `timeout`: seconds of processor time after which a region's search is cut off
+      (`search_seconds`). Such a plan depends on the machine; `explain` tells of it, and it is kept
+      apart on disk.
     * `profile`: measure candidate kernels and keep the fastest (`search_profile`).
     * `background`: a program that no earlier process searched is compiled as traced at once, and
       searched by a thread of low priority for the next process; this one keeps what it has, so

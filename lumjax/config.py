@@ -38,7 +38,7 @@ class Settings:
     seed: int = 0  # of the search
     search_evaluations: int = 2000  # budget of the planner, per region; 0: plan as traced
     search_terms: int = 20000  # e-graph size at which saturation stops
-    search_seconds: float = 10.0  # abort, per region; marks the plan truncated
+    search_seconds: float = 10.0  # of processor time: abort, per region; the plan is truncated
     search_profile: bool = False  # choose among kernels and plans by measuring them
     search_background: bool = False  # run unsearched plans; search for the next process
     search_memory: int = 0  # bytes a program may hold between kernels; 0: no bound

@@ -6,9 +6,9 @@ in one class. What remains is enough, and each of it is needed (other sets may d
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
+from lumjax.egraph.plan import clock
 from lumjax.egraph.rules import Rule
 from lumjax.egraph.scalar import Operations
 from lumjax.egraph.terms import FactError, Graph
@@ -34,7 +34,7 @@ def derivation(
     """
     if list(traced) == list(chosen):
         return ()
-    deadline = time.perf_counter() + seconds
+    deadline = clock() + seconds
     left = [r for r in rules if r.name in set(fired)]
 
     def enough(trial: Sequence[Rule]) -> bool:
@@ -45,14 +45,14 @@ def derivation(
     step = max(1, len(left) // 2)
     while step:
         k = 0
-        while k < len(left) and time.perf_counter() < deadline:
+        while k < len(left) and clock() < deadline:
             trial = left[:k] + left[k + step :]
             if enough(trial):
                 left = trial
             else:
                 k += step
         step //= 2
-    return tuple(r.name for r in left) if time.perf_counter() < deadline else None
+    return tuple(r.name for r in left) if clock() < deadline else None
 
 
 def _equal(

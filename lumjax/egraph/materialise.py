@@ -7,12 +7,12 @@ lives in the tiles of a loop, is stored where that is predicted to pay.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 from lumjax.egraph.cost import Machine, extent_of, factors, memory_time, work
 from lumjax.egraph.layout import Layout, Members, Memo, Names, bytes_of, names, over
+from lumjax.egraph.plan import clock
 from lumjax.egraph.stores import check, store_forced
 from lumjax.kernel.region import volume
 from lumjax.kernel.term import (
@@ -283,7 +283,7 @@ class Meter:
 
     def spend(self) -> bool:
         """Whether one more grouping may be priced."""
-        self.truncated |= time.perf_counter() > self.deadline
+        self.truncated |= clock() > self.deadline
         self.spent += 1
         return self.spent <= self.evaluations and not self.truncated
 

@@ -13,6 +13,7 @@ before it is read; no group reads a buffer that it writes.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import TypeAlias
 
@@ -89,9 +90,13 @@ class Found:
     chosen: tuple[Root, ...] = ()
 
 
+clock = time.thread_time
+
+
 @record
 class Budget:
-    """Bounds of a search. `seconds` alone depends on the machine: it marks the plan truncated.
+    """Bounds of a search. `seconds` alone depends on the machine: it marks the plan truncated. They
+    are of the searching thread's processor time (`clock`), so that other load truncates nothing.
 
     Without evaluations there is no search: the traced program is planned as it is. `memory` bounds
     the bytes that the program may hold between kernels (0: no bound). `profile` says that choices

@@ -9,7 +9,6 @@ rule shows in the values.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -17,7 +16,7 @@ from lumjax.egraph.cost import Machine, machine
 from lumjax.egraph.encode import Encoded, encode
 from lumjax.egraph.extract import Extraction
 from lumjax.egraph.materialise import Meter, materialise
-from lumjax.egraph.plan import Budget, Found, Lower, Report
+from lumjax.egraph.plan import Budget, Found, Lower, Report, clock
 from lumjax.egraph.realise import plan_of, realise
 from lumjax.egraph.rules import Rule
 from lumjax.egraph.scalar import Operations
@@ -37,7 +36,7 @@ def fired(region: Region, rules: Sequence[Rule], budget: Budget) -> tuple[str, .
     terms = [r.term for r in encode(region, operations).roots]
     with Graph(rules).session(operations) as session:
         session.insert(terms)
-        done = session.saturate(ITERATIONS, budget.terms, time.perf_counter() + budget.seconds)
+        done = session.saturate(ITERATIONS, budget.terms, clock() + budget.seconds)
     return tuple(r.name for r in rules if done.fired.get(r.name))
 
 
@@ -57,7 +56,7 @@ def rewritten(
     encoded = encode(region, operations)
     for terms in _forced(encoded, operations, rules, budget, reference):
         roots = [replace(r, term=t) for r, t in zip(encoded.roots, terms, strict=True)]
-        meter = Meter(budget.evaluations, time.perf_counter() + budget.seconds)
+        meter = Meter(budget.evaluations, clock() + budget.seconds)
         best = materialise(roots, encoded.layout, reference, meter)
         done = realise(best, make, reference)
         plan = plan_of(done, encoded.inputs, encoded.outputs, truncated=False)
@@ -76,7 +75,7 @@ def _forced(
     terms = [r.term for r in encoded.roots]
     with Graph(rules).session(operations) as session:
         session.insert(terms)
-        session.saturate(ITERATIONS, budget.terms, time.perf_counter() + budget.seconds)
+        session.saturate(ITERATIONS, budget.terms, clock() + budget.seconds)
         classes = session.read()
     axes = {a.name: a for r in encoded.roots for a in _axes(r)}
     extraction = Extraction(classes, axes, operations, reference)

@@ -18,7 +18,7 @@ from lumjax.egraph.encode import Encoded, encode
 from lumjax.egraph.extract import Extraction
 from lumjax.egraph.inline import inlined
 from lumjax.egraph.materialise import Meter, Planned
-from lumjax.egraph.plan import Budget, Found, Lower, Plan, Report
+from lumjax.egraph.plan import Budget, Found, Lower, Plan, Report, clock
 from lumjax.egraph.realise import Realised, kernels_of, plan_of, realise
 from lumjax.egraph.relevance import may_rewrite
 from lumjax.egraph.rules.registry import load_rules
@@ -101,7 +101,7 @@ class _Search:
         self.region, self.budget, self.operations = region, budget, operations
         self.machine: Machine = machine(target, budget.profile)
         self.seconds: list[tuple[str, float]] = []
-        self.meter = Meter(budget.evaluations, time.perf_counter() + budget.seconds)
+        self.meter = Meter(budget.evaluations, clock() + budget.seconds)
 
     @contextmanager
     def _timed(self, stage: str) -> Generator[None, None, None]:

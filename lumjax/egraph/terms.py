@@ -24,6 +24,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from lumjax import dtype as dt
+from lumjax.egraph.plan import clock
 from lumjax.egraph.rules import Rule, compile_rule
 from lumjax.egraph.rules.facts import commands, literal_facts
 from lumjax.egraph.scalar import Operations, convert, literal
@@ -350,7 +351,7 @@ class Session:
             done.nodes = self.size()
             done.sizes.append(done.nodes)
             done.saturated = not changed
-            done.truncated = time.perf_counter() > deadline
+            done.truncated = clock() > deadline
             if done.saturated or done.truncated or done.nodes > terms:
                 break
         self._facts(done)

@@ -33,7 +33,7 @@ class Plain:
 def extraction(*terms):
     with warm_graph(load()).session(Plain) as session:
         session.insert(terms)
-        session.saturate(8, 5000, time.perf_counter() + 60)
+        session.saturate(8, 5000, time.thread_time() + 60)
         classes = session.read()
     return Extraction(classes, axes_of(terms), Plain, MACHINE)
 

@@ -317,10 +317,10 @@ def test_temporaries_have_the_order_in_which_they_are_read():
 
 
 def test_the_meter_counts_and_stops():
-    meter = Meter(2, time.perf_counter() + 60)
+    meter = Meter(2, time.thread_time() + 60)
     assert [meter.spend() for _ in range(4)] == [True, True, False, False]
     assert not meter.truncated
-    late = Meter(100, time.perf_counter() - 1)
+    late = Meter(100, time.thread_time() - 1)
     assert not late.spend()
     assert late.truncated
 
@@ -336,7 +336,7 @@ def test_equal_inputs_give_equal_plans():
         for region in cut(pr.BY_NAME[name].jaxpr()):
             if isinstance(region, Region):
                 encoded = encode(region)
-                late = time.perf_counter() + 60
+                late = time.thread_time() + 60
                 first = materialise(encoded.roots, encoded.layout, MACHINE, Meter(99, late))
                 again = materialise(encoded.roots, encoded.layout, MACHINE, Meter(99, late))
                 assert first.groups == again.groups

@@ -52,7 +52,7 @@ class Found:
         self.terms = tuple(r.term for r in encoded.roots)
         with warm_graph(load_rules(fast_math)).session(operations) as session:
             session.insert(self.terms)
-            self.done = session.saturate(8, 20_000, time.perf_counter() + 60)
+            self.done = session.saturate(8, 20_000, time.thread_time() + 60)
             self.classes = session.read()
         axes = {a.name: a for r in encoded.roots for a in r.axes}
         bound = {a.name: a for t in self.terms for s in subterms(t) for a in _bound(s)}
@@ -334,7 +334,7 @@ def follow(term, rules=None):
     """Whether the sum gets a member that follows a statistic."""
     with (Graph(rules) if rules else warm_graph(load())).session(Plain) as session:
         session.insert([term])
-        session.saturate(8, 5000, time.perf_counter() + 60)
+        session.saturate(8, 5000, time.thread_time() + 60)
         classes = session.read()
     shapes = [n.shape for n in classes.nodes[classes.roots[0]]]
     return any(isinstance(s, Reducing) and s.scaled for s in shapes)
