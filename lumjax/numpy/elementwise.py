@@ -389,12 +389,21 @@ def clip(
 
 
 def logaddexp(x1: ArrayLike, x2: ArrayLike, /) -> Any:
-    """log(exp(x1) + exp(x2)) without overflow. Where both are -inf the gradient is 0."""
+    """log(exp(x1) + exp(x2)) without overflow. Where both are -inf the gradient is 0. The imaginary
+    part of complex results is in [-pi, pi).
+    """
     return _logaddexp(*ops.broadcast_values(*as_floats(x1, x2)))
 
 
 @custom_jvp
 def _logaddexp(a: Any, b: Any) -> Any:
+    if dt.is_complex(aval_of(a).dtype):
+        top = lexicographic.larger(a, b)
+        rest = ops.sub(ops.add(a, b), ops.add(top, top))
+        out = ops.add(top, ops.log1p(ops.exp(rest)))
+        turn = float(np.pi)
+        angle = ops.sub(mod(ops.add(ops.imag(out), turn), 2 * turn), turn)
+        return ops.complex(ops.real(out), angle)
     top, gap = ops.max(a, b), _gap(a, b)
     return ops.add(top, ops.log1p(ops.exp(ops.neg(ops.abs(gap)))))
 
@@ -402,6 +411,8 @@ def _logaddexp(a: Any, b: Any) -> Any:
 def _gap(a: Any, b: Any) -> Any:
     """The difference; of equal infinities 0, but infinite where both are -inf."""
     gap = ops.sub(a, b)
+    if dt.is_complex(aval_of(gap).dtype):
+        return gap
     gap = ops.select(ops.and_(ops.eq(a, b), ops.ne(gap, gap)), 0.0, gap)
     return ops.select(ops.eq(ops.max(a, b), -np.inf), -np.inf, gap)
 

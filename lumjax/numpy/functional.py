@@ -188,6 +188,12 @@ def interp(
             got=repr(period),
             fix="wrap x and extend xp yourself",
         )
+    if dt.is_complex(aval_of(asarray(fp)).dtype):
+        parts = [
+            interp(x, xp, part(asarray(fp)), *(v if v is None else part(v) for v in (left, right)))
+            for part in (ops.real, ops.imag)
+        ]
+        return ops.complex(*parts)
     at, knots, values = (
         ops.cast(v, np.float64) if not dt.is_inexact(aval_of(v).dtype) else v
         for v in map(asarray, (x, xp, fp))

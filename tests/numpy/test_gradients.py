@@ -7,6 +7,7 @@ import pytest
 
 import lumjax
 import lumjax.numpy as jnp
+from lumjax.testing import check_adjoint, check_grads
 from tests.numpy.oracle import OURS, check, lines
 
 FIRST = lines("""
@@ -154,3 +155,69 @@ def test_ties_and_single_elements_at_second_order():
     alone = lambda x: jnp.sum(jnp.std(x, axis=0) + jnp.std(x[0, 0]) + jnp.var(x, axis=0))
     np.testing.assert_array_equal(lumjax.hessian(alone)(jnp.ones((1, 3))), np.zeros((1, 3, 1, 3)))
     assert np.isnan(jnp.std(jnp.array([np.inf])))
+
+
+COMPLEX = lines("""
+    jnp.sin(z) * jnp.tan(w)
+    jnp.tanh(z) + jnp.sinh(w)
+    jnp.arcsin(z) * jnp.arccos(w)
+    jnp.arctan(z) + jnp.arcsinh(w)
+    jnp.arccosh(z) * jnp.arctanh(w)
+    jnp.expm1(z) * jnp.log1p(w)
+    jnp.exp2(z) * jnp.log2(w)
+    jnp.sqrt(z) / jnp.log10(w)
+    jnp.power(z, w)
+    jnp.abs(z) ** w
+    z ** 2.5 + w ** -3
+    jnp.sinc(z) * jnp.sign(w)
+    jnp.angle(z) + jnp.abs(w)
+    jnp.conj(z) * jnp.reciprocal(w)
+    jnp.cumprod(z) + jnp.cumsum(w)
+    jnp.prod(z, axis=0) * jnp.mean(w)
+    jnp.var(z) + jnp.std(w, axis=1)
+    jnp.maximum(z, w) - jnp.minimum(z, w)
+    jnp.logaddexp(z, w) * jnp.logaddexp2(z, w)
+    jnp.matmul(z, w) + jnp.kron(z, w)[:3, :3]
+    jnp.vdot(z, w) + jnp.vecdot(z, w)
+    jnp.cross(z, w)
+    jnp.convolve(z[0], w[0])
+    jnp.cov(z) @ jnp.corrcoef(w)
+    jnp.interp(jnp.array([0.5, 1.5]), jnp.arange(3.0), z[0])
+    jnp.where(jnp.real(z) > 0, z * w, w)
+    z.at[0, jnp.array([0, 0])].multiply(w[0, :2])
+    jnp.linalg.inv(z) @ jnp.linalg.solve(w, z)
+    jnp.linalg.det(z) * jnp.linalg.slogdet(w)[1]
+    jnp.linalg.norm(z) + jnp.linalg.norm(w, 'nuc')
+    jnp.linalg.cholesky(z @ jnp.conj(z).T + jnp.eye(3))
+    jnp.abs(jnp.linalg.eigh(z + jnp.conj(z).T)[1])
+    jnp.linalg.eigvals(z)
+    jnp.abs(jnp.linalg.svd(z)[0])
+    jnp.linalg.qr(z)[1] + jnp.linalg.pinv(w)
+    jnp.fft.fft(z) * jnp.fft.ifft2(w)
+    jnp.fft.irfft(z) + jnp.fft.hfft(w)
+    nn.softmax(z) * nn.sigmoid(w)
+""")
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("body", COMPLEX)
+def test_complex_functions_in_both_modes_and_orders(body):
+    rng = np.random.default_rng(0)
+    f = eval(f"lambda z, w: {body}", OURS)
+    with lumjax.enable_x64(True):
+        z, w = (jnp.asarray(rng.normal(size=(3, 3)) + 1j * rng.normal(size=(3, 3))) for _ in "zw")
+        check_grads(f, (z, w), order=2)
+        check_adjoint(f, (z, w))
+
+
+@pytest.mark.parametrize("wrong", [jnp.conj, lambda x: 1.01 * x, lambda x: 1j * x])
+def test_a_wrong_complex_derivative_is_noticed(wrong):
+    @lumjax.custom_vjp
+    def f(z):
+        return z * z
+
+    f.defvjp(lambda z: (z * z, z), lambda z, ct: (2 * wrong(z) * ct,))
+    with lumjax.enable_x64(True):
+        z = jnp.asarray([1 + 2j, 3 - 1j])
+        with pytest.raises(AssertionError):
+            check_grads(f, (z,), modes=["rev"])
