@@ -7,6 +7,7 @@ from lumjax.config import config
 from lumjax.egraph.cost import MACHINES, factors, machine, memory_time
 from lumjax.egraph.encode import encode
 from lumjax.egraph.materialise import Meter, materialise
+from lumjax.egraph.plan import clock
 from lumjax.egraph.realise import kernels_of
 from lumjax.egraph.search import search
 from lumjax.egraph.stores import Layout, store_forced
@@ -323,6 +324,16 @@ def test_the_meter_counts_and_stops():
     late = Meter(100, time.thread_time() - 1)
     assert not late.spend()
     assert late.truncated
+
+
+def test_waiting_for_the_machine_ends_no_search():
+    meter = Meter(100, clock() + 0.05)
+    time.sleep(0.1)
+    assert meter.spend()
+    while clock() < meter.deadline:
+        pass
+    assert not meter.spend()
+    assert meter.truncated
 
 
 def test_memory_time_grows():
