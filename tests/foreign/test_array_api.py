@@ -6,6 +6,7 @@ agree are in array_api.txt, which may only grow.
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from pathlib import Path
 
@@ -108,6 +109,61 @@ def test_special_values(name, dtype):
                 assert not signed or np.signbit(a) == np.signbit(b), (at, a, b)
             else:
                 np.testing.assert_allclose(a, b, 8 * np.finfo(dtype).eps, err_msg=str(at))
+
+
+# ---- names and signatures
+
+
+def functions_of_the_standard():
+    spaces = {"": strict, "linalg.": strict.linalg, "fft.": strict.fft}
+    for prefix, space in spaces.items():
+        for name in space.__all__:
+            f = getattr(space, name)
+            public = not name.startswith("_") and "array_api_strict_flags" not in name
+            if inspect.isfunction(f) and public:
+                yield prefix + name, f
+
+
+def accepted(function, theirs):
+    """The parameters of the standard that a function does not take as the standard passes them."""
+    ours = inspect.signature(function).parameters
+    kinds = [p.kind for p in ours.values()]
+    free = inspect.Parameter.VAR_POSITIONAL in kinds
+    positional = sum(k in (0, 1) for k in kinds)
+    for place, (name, p) in enumerate(theirs.items()):
+        if p.kind is inspect.Parameter.VAR_POSITIONAL:
+            if not free:
+                yield f"*{name}"
+        elif p.kind is inspect.Parameter.POSITIONAL_ONLY:
+            if not free and place >= positional:
+                yield name
+        elif name not in ours or ours[name].kind is inspect.Parameter.POSITIONAL_ONLY:
+            yield name
+
+
+def test_names_and_signatures():
+    missing, wanting = [], {}
+    for name, theirs in functions_of_the_standard():
+        ours = jnp
+        for part in name.split("."):
+            ours = getattr(ours, part, None)
+        if ours is None:
+            missing.append(name)
+            continue
+        lacks = list(accepted(ours, inspect.signature(theirs).parameters))
+        if lacks:
+            wanting[name] = lacks
+    assert (missing, wanting) == ([], {})
+    tested = {n.split(" ")[0] for n in CASES}
+    named = {n for n, _ in functions_of_the_standard()}
+    later = {"broadcast_shapes", "isin"}  # of the version after
+    assert named - tested - later == {"from_dlpack"}  # below
+    methods = [n for n in dir(strict.asarray(1)) if n.startswith("__") and not n.startswith("__i")]
+    kept = {"__invert__", "__index__", "__int__", "__iter__", "__init__", "__init_subclass__"}
+    x = jnp.ones((2, 2))
+    assert [n for n in (*methods, *kept) if not hasattr(x, n) and n != "__buffer__"] == []
+    constants = ["e", "inf", "nan", "newaxis", "pi"]
+    assert all(hasattr(jnp, c) for c in constants)
 
 
 # ---- what has no counterpart in array-api-strict
