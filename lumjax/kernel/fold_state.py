@@ -109,20 +109,22 @@ class State:
         self.maxima: dict[Reduction, Buffer] = {}
         self.numbers: dict[Reduction, Buffer] = {}
         self.sums: dict[Reduction, Buffer] = {}
+        found = {statistic(c.term) for c in roles.carries}
         for carry in roles.carries:
-            self._allocate(carry, height)
+            self._allocate(carry, height, carry.term in found)
         self.scaled = bool(self.rulers)
         self.trace = emitter.local(height, self.wide) if self.scaled else None
         self.again = emitter.local(1, dt.int64) if self.scaled else None
 
-    def _allocate(self, carry: Carry, height: int) -> None:
+    def _allocate(self, carry: Carry, height: int, known: bool) -> None:
+        """What holds a carry, and its statistic; of a `known` one the scaled sums have it."""
         emitter, term = self.emitter, carry.term
         if carry.columns:
             columns = 1
             for a in carry.columns:
                 columns *= emitter.size(a.extent) or 1
             self.sums[term] = emitter.local(height * columns, held(term))
-        else:
+        elif not known:
             self.numbers[term] = emitter.local(height, held(term))
         scale = term.scale
         if scale is None or scale in self.rulers:

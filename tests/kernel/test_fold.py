@@ -267,6 +267,7 @@ TIES = ["ties", "masked ties", "window's ties", "low ties"]
 
 @pytest.mark.parametrize("name", TIES)
 @pytest.mark.parametrize("parts", [False, True])
+@pytest.mark.sampled(2)
 def test_counts_begin_anew_where_a_maximum_rises(folds, split, name, parts):
     """Whole numbers: maxima occur several times, in one tile and in several."""
     program = (split if parts else folds)(name)
@@ -402,6 +403,14 @@ def test_parts_of_a_stream(split, name):
         program.compare(sizes, program.data(sizes), COARSE.get(name, 3e-5))
     verdict = check_kernel(program.kernel, program.group, program.native)
     assert verdict.ok, verdict
+
+
+@pytest.mark.parametrize("name", ["causal", "classifier", "long", "stored", "ties"])
+def test_parts_are_written_before_they_are_read(split, name):
+    program = split(name)
+    small = {a.name: 40 for r in program.group.roots for a in program.axes(r) if a.extent > 20}
+    sizes = program.at(1, **small)
+    program.compare(sizes, program.data(sizes), execute=emulate)
 
 
 @pytest.mark.parametrize("name", ["guarded", "low", "stored"])
