@@ -113,12 +113,14 @@ def test_rows_that_are_masked_as_a_whole(block: str) -> None:
 
 @pytest.mark.parametrize("name", ["plain", "causal", "grouped", "jnp alone", "causal, jnp alone"])
 @pytest.mark.parametrize("time", [1, 65, 150])
+@pytest.mark.sampled(2)
 def test_gradients_of_rows(name: str, time: int) -> None:
     agree(*programs._backward(*VARIANTS[name](time)), 3e-4)
 
 
 @pytest.mark.parametrize("name", ["jnp alone", "causal, jnp alone"])
 @pytest.mark.parametrize("time", [65, 150])
+@pytest.mark.sampled(4)
 def test_gradients_of_rows_whose_maximum_occurs_several_times(name: str, time: int) -> None:
     """Whole numbers: the maximum's share of the gradient is spread over all places that have it."""
     f, (q, k, v) = VARIANTS[name](time)

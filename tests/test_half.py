@@ -118,6 +118,7 @@ def test_all_is_compiled_and_as_exact_as_the_dtype(name: str, dtype: str, backwa
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 @pytest.mark.parametrize("name", ["attention", "attention, mixed"])
+@pytest.mark.sampled(2)
 def test_rows_are_streamed_whatever_is_rounded(name: str, dtype: str) -> None:
     f, values = PROGRAMS[name]
     args = [jnp.array(v).astype(dtype) for v in values]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from lumjax.egraph.features import (
     TILE,
@@ -15,7 +15,17 @@ from lumjax.egraph.features import (
 from lumjax.egraph.machine import MACHINES, Machine, machine
 from lumjax.kernel.region import volume
 from lumjax.kernel.roles import Roles
-from lumjax.kernel.term import Axis, Load, Root, Term, free_names
+from lumjax.kernel.term import (
+    Axis,
+    Load,
+    Reduction,
+    Root,
+    Running,
+    Term,
+    children,
+    free_names,
+    subterms,
+)
 
 __all__ = [
     "MACHINES",
@@ -102,6 +112,52 @@ def _streamed(
     return once * (tiles - 1) * _price(each, machine)
 
 
+def _walked_again(
+    terms: Sequence[Term], roots: Sequence[Root], axes: Mapping[str, Axis], machine: Machine
+) -> float:
+    """Seconds to read rows once more for each pass after the first, where they are too long to stay
+    in the nearest memory: reductions that wait for others, and values along the rows.
+    """
+    reduced = [t for t in terms if isinstance(t, Reduction)]
+    stays = machine.levels[0][0] if machine.levels else 0
+    long = [t for t in reduced if extent_of(_names(t), axes) * t.dtype.itemsize > stays]
+    passes: dict[Load, set[int]] = {}
+    for names in {_names(t) for t in long}:
+        for body in (*(t.body for t in reduced), *(r.term for r in roots)):
+            for load in _outside_reductions(body):
+                if names <= free_names(load):
+                    passes.setdefault(load, set()).add(_waits(body))
+    size = sum((len(p) - 1) * sum(_read([t], axes).values()) for t, p in passes.items())
+    return memory_time(size, machine)
+
+
+def _names(term: Reduction) -> frozenset[str]:
+    return frozenset(a.name for a in term.axes)
+
+
+def _outside_reductions(term: Term) -> list[Load]:
+    """The loads of a term that no reduction inside it reads."""
+    found: dict[Term, None] = {}
+    stack = [term]
+    while stack:
+        node = stack.pop()
+        if node not in found and not isinstance(node, Reduction):
+            found[node] = None
+            stack.extend(children(node))
+    return [t for t in found if isinstance(t, Load)]
+
+
+def _waits(term: Term) -> int:
+    """How many reductions, one inside the other, must be complete before the term is computed; what
+    is known of a statistic while rows are walked needs none.
+    """
+    depth: dict[Term, int] = {}
+    for t in subterms(term):
+        inside = max((depth[c] for c in children(t)), default=0)
+        depth[t] = 0 if isinstance(t, Running) else inside + isinstance(t, Reduction)
+    return depth[term]
+
+
 def kernel_time(
     terms: Iterable[Term],
     roots: Iterable[Root],
@@ -116,6 +172,8 @@ def kernel_time(
     moved = memory_time(size, machine)
     if roles is not None:
         moved += _streamed(listed, axes, machine, roles)
+    else:
+        moved += _walked_again(listed, stored, axes, machine)
     together = min(machine.units, max(1, done.jobs))
     computed = busy(done, machine) / together
     beyond = not machine.levels or size > machine.levels[-1][0]
