@@ -247,7 +247,8 @@ def _softmax_jvp(axis: Any, primals: Sequence[Any], tangents: Sequence[Any]) -> 
 def _log_softmax_jvp(axis: Any, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
     (x,), (t,) = primals, tangents
     weights = _weights(x, axis)
-    some = ops.cast(jnp.max(x, axis, keepdims=True) > -np.inf, aval_of(t).dtype)
+    top = jnp.max(x, axis, keepdims=True, initial=-np.inf)
+    some = ops.cast(top > -np.inf, aval_of(t).dtype)
     return _log_softmax(x, axis), t * some - jnp.sum(weights * t, axis, keepdims=True)
 
 

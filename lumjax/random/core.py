@@ -338,16 +338,33 @@ def _into_range(bound: Any, kind: Any) -> tuple[Any, Any]:
 
 
 def bernoulli(key: Key, p: Any = 0.5, shape: Any = None, mode: str = "low") -> Any:
-    """True with probability p."""
-    del mode
+    """True with probability p: bools of its shape by default. `mode` "high" draws with twice the
+    bits, for probabilities below 1e-6.
+    """
+    _check_mode("random.bernoulli", mode)
     chance = jnp.asarray(p)
     if not dt.is_floating(aval_of(chance).dtype):
         chance = ops.cast(chance, np.float64)
     shape = (
         tuple(aval_of(chance).shape) if shape is None else drawn_shape("random.bernoulli", shape)
     )
-    draw = uniform(key, shape, aval_of(chance).dtype)
-    return ops.lt(draw, jnp.broadcast_to(chance, shape))
+    kind = aval_of(chance).dtype
+    chance = jnp.broadcast_to(chance, shape)
+    if mode == "high":
+        first, second = uniform(key, (2, *shape), kind)
+        rest = ops.mul(second, np.asarray(2.0 ** -dt.finfo(kind).nmant, kind))
+        return ops.lt(rest, ops.sub(chance, first))
+    return ops.lt(uniform(key, shape, kind), chance)
+
+
+def _check_mode(operation: str, mode: str | None) -> None:
+    if mode not in (None, "low", "high"):
+        raise ArgumentValueError(
+            operation=operation,
+            required="the mode 'low' or 'high'",
+            got=repr(mode),
+            fix="leave it out, or choose one of the two",
+        )
 
 
 # ---- normal and its relatives
@@ -390,9 +407,15 @@ def truncated_normal(key: Key, lower: Any, upper: Any, shape: Any = None, dtype:
 
 
 def gumbel(key: Key, shape: Shape = (), dtype: Any = None, mode: str | None = None) -> Any:
-    """Standard Gumbel: -log(-log(uniform))."""
-    del mode
+    """Standard Gumbel: -log(-log(uniform)); with mode "high" from twice the bits."""
+    _check_mode("random.gumbel", mode)
     kind = floating("random.gumbel", dtype)
+    if mode == "high":
+        first, second = uniform(key, (2, *shape), kind)
+        fine = ops.mul(second, np.asarray(2.0 ** -dt.finfo(kind).nmant, kind))
+        fine = ops.add(ops.add(first, fine), np.asarray(dt.finfo(kind).tiny, kind))
+        draw = ops.select(ops.ge(first, np.asarray(0.5, kind)), first, fine)
+        return ops.neg(_log(ops.neg(ops.log1p(ops.neg(draw)))))
     tiny = np.array(dt.finfo(kind).tiny, kind)
     draw = uniform(key, shape, kind, tiny, 1.0)
     return ops.neg(_log(ops.neg(_log(draw))))
@@ -451,7 +474,6 @@ def categorical(
     mode: str | None = None,
 ) -> Any:
     """Indices drawn with probabilities softmax(logits) along an axis (the Gumbel-max trick)."""
-    del mode
     values = jnp.asarray(logits)
     if not dt.is_floating(aval_of(values).dtype):
         values = ops.cast(values, np.float64)
@@ -471,11 +493,11 @@ def categorical(
     kind = aval_of(values).dtype
     if replace:
         full = (*prefix, *lengths[:axis], lengths[axis], *lengths[axis + 1 :])
-        noise = gumbel(key, full, kind)
+        noise = gumbel(key, full, kind, mode)
         spread = jnp.broadcast_to(values, full)
         return jnp.argmax(ops.add(noise, spread), axis=axis + lead)
     count = math.prod(prefix)
-    noisy = ops.add(gumbel(key, lengths, kind), values)
+    noisy = ops.add(gumbel(key, lengths, kind, mode), values)
     _, picked = ops.top_k(jnp.moveaxis(noisy, axis, -1), count)
     return jnp.reshape(jnp.moveaxis(picked, -1, 0), shape)
 
@@ -529,7 +551,6 @@ def choice(
     mode: str | None = None,
 ) -> Any:
     """Draws from range(a), or from an array along an axis, with probabilities `p` where given."""
-    del mode
     shape = drawn_shape("random.choice", shape)
     values = jnp.asarray(a)
     aval = aval_of(values)
@@ -549,11 +570,13 @@ def choice(
         picked = mixed[(*[slice(None)] * (axis if aval.ndim else 0), slice(0, draws))]
         rest = tuple(aval.shape)
         return jnp.reshape(picked, (*rest[:axis], *shape, *rest[axis + 1 :]) if rest else shape)
-    order = _chosen(key, count, draws, shape, replace, p)
+    order = _chosen(key, count, draws, shape, replace, p, mode)
     return order if not aval.ndim else jnp.take(values, order, axis=axis)
 
 
-def _chosen(key: Key, count: int, draws: int, shape: Any, replace: bool, p: Any) -> Any:
+def _chosen(
+    key: Key, count: int, draws: int, shape: Any, replace: bool, p: Any, mode: str | None
+) -> Any:
     if p is None:
         return randint(key, shape, 0, count)
     chances = jnp.asarray(p)
@@ -570,5 +593,5 @@ def _chosen(key: Key, count: int, draws: int, shape: Any, replace: bool, p: Any)
         sums = jnp.cumsum(chances)
         level = sums[-1] * (1 - uniform(key, shape, aval_of(sums).dtype))
         return jnp.searchsorted(sums, level)
-    noisy = ops.add(gumbel(key, (count,), aval_of(chances).dtype), ops.log(chances))
+    noisy = ops.add(gumbel(key, (count,), aval_of(chances).dtype, mode), ops.log(chances))
     return jnp.reshape(ops.top_k(noisy, draws)[1], shape)
