@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from lumjax.compat.modules import MODULES, VERSION
+from lumjax.config import config
 from lumjax.errors import HookError
 
 _ROOTS = ("jax", "jaxlib")
@@ -125,6 +126,7 @@ def install() -> None:
         )
     sys.meta_path.insert(0, _finder)  # pyright: ignore[reportArgumentType]
     logging.getLogger("lumjax").addHandler(_relay)
+    config.update("warn_narrowing", False)  # JAX rounds float64 input without a word
 
 
 def uninstall() -> None:
@@ -136,5 +138,6 @@ def uninstall() -> None:
     if installed():
         sys.meta_path.remove(_finder)  # pyright: ignore[reportArgumentType]
         logging.getLogger("lumjax").removeHandler(_relay)
+        config.update("warn_narrowing", True)
         for name in [n for n in sys.modules if _is_ours(n)]:
             del sys.modules[name]
