@@ -13,6 +13,7 @@ import struct
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from lumjax.record import record
 
@@ -55,10 +56,13 @@ def literal(type: str, value: float | int) -> str:
         return f"0x{struct.unpack('<Q', struct.pack('<d', rounded))[0]:016X}"
     if type == "double":
         return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
-    if type == "i1":
-        return "true" if value else "false"
+    return _whole(type, int(value)) if type != "i1" else "true" if value else "false"
+
+
+@lru_cache(maxsize=4096)
+def _whole(type: str, value: int) -> str:
     width = bits(type)
-    number = int(value) & ((1 << width) - 1)
+    number = value & ((1 << width) - 1)
     return str(number - (1 << width) if number >> (width - 1) else number)
 
 
@@ -176,6 +180,8 @@ class Function:
 
     def _place(self, text: str, floor: Scope | None) -> Scope:
         home = self._scopes[0]
+        if len(self._scopes) == 1:
+            return home
         for operand in _NAME.findall(text):
             found = self._home.get(operand)
             if found is not None and found.depth > home.depth:
