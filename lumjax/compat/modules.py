@@ -12,8 +12,11 @@ _SAME = (
     "extend.core",
     "extend.linear_util", "extend.source_info_util", "flatten_util", "image",
     "lax", "lax.linalg", "monitoring", "nn", "nn.initializers", "numpy", "numpy.fft",
-    "numpy.linalg", "profiler", "random", "scipy", "scipy.fft", "scipy.linalg", "scipy.special",
-    "scipy.stats", "scipy.stats.norm", "sharding", "tree", "tree_util", "typing",
+    "numpy.linalg", "profiler", "random", "scipy", "scipy.fft", "scipy.linalg", "scipy.signal",
+    "scipy.special", "scipy.stats", "scipy.stats.beta", "scipy.stats.chi2",
+    "scipy.stats.dirichlet", "scipy.stats.gamma", "scipy.stats.multivariate_normal",
+    "scipy.stats.norm", "scipy.stats.poisson", "scipy.stats.t", "sharding", "tree", "tree_util",
+    "typing",
 )  # fmt: skip
 
 # Modules of JAX's inside that libraries import, and public ones that only they need.

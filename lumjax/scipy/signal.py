@@ -66,6 +66,9 @@ def convolve(
     overlap wholly ("valid"). `method` is "direct" ("auto") or "fft".
 
     Shapes: (n, ...) and (m, ...) -> (n + m - 1, ...), (n, ...) or (|n - m| + 1, ...).
+
+    >>> convolve(jnp.array([1.0, 2.0, 3.0]), jnp.array([1.0, 1.0]), mode="valid").tolist()
+    [3.0, 5.0]
     """
     if method == "fft":
         return fftconvolve(in1, in2, mode)
@@ -97,7 +100,11 @@ def convolve2d(
     fillvalue: float = 0,
     precision: Any = None,
 ) -> Any:
-    """The convolution of two matrices, with zeros around them."""
+    """The convolution of two matrices, with zeros around them.
+
+    >>> convolve2d(jnp.eye(2), jnp.ones((1, 2))).tolist()
+    [[1.0, 1.0, 0.0], [0.0, 1.0, 1.0]]
+    """
     if boundary != "fill" or fillvalue != 0:
         raise UnsupportedError(
             operation="scipy.signal.convolve2d", required="boundary='fill' and fillvalue=0",
@@ -115,7 +122,11 @@ def correlate2d(
     fillvalue: float = 0,
     precision: Any = None,
 ) -> Any:
-    """The cross-correlation of two matrices, with zeros around them."""
+    """The cross-correlation of two matrices, with zeros around them.
+
+    >>> correlate2d(jnp.eye(2), jnp.array([[1.0, 2.0]]), mode="valid").tolist()
+    [[1.0], [2.0]]
+    """
     turned = jnp.flip(jnp.conj(jnp.asarray(in2)))
     return convolve2d(in1, turned, mode, boundary, fillvalue, precision)
 
