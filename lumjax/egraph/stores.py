@@ -31,7 +31,7 @@ __all__ = ["Check", "Layout", "Names", "check", "names", "over", "rebuilt", "sto
 
 _PARALLEL_ROWS = 8  # fewer rows than this over a long reduction run as two kernels
 _LONG_ROW = 1 << 14
-_OPERAND_FLOPS = 128.0  # an elementwise contraction operand dearer than this per element is stored
+_OPERAND_FLOPS = 64.0  # an elementwise contraction operand dearer than this per element is stored
 
 
 def _reductions(terms: Iterable[Term]) -> list[Reduction]:
