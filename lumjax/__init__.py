@@ -131,14 +131,14 @@ if _typing.TYPE_CHECKING:  # these are loaded when they are first mentioned
 
 _LATER = (
     "compat", "core", "custom_derivatives", "debug", "distributed", "dlpack", "dtypes",
-    "experimental", "extend", "flatten_util", "image", "monitoring", "nn", "optim", "random", "scipy",
-    "sharding", "testing", "tree_util",
+    "experimental", "extend", "flatten_util", "image", "monitoring", "nn", "optim", "random",
+    "scipy", "sharding", "testing", "tree_util",
 )
 _NAMES = {  # in which module a name is
     "custom_derivatives": ("custom_gradient",),
     "parallel": ("check_tracer_leaks", "checking_leaks", "debug_infs", "debug_key_reuse",
-        "debug_nans", "explain_cache_misses", "log_compiles", "default_device", "default_matmul_precision",
-        "disable_jit", "make_array_from_callback", "make_array_from_process_local_data",
+        "debug_nans", "explain_cache_misses", "log_compiles", "default_device",
+        "default_matmul_precision", "disable_jit", "make_array_from_callback", "make_array_from_process_local_data",
         "make_array_from_single_device_arrays", "numpy_dtype_promotion", "numpy_rank_promotion",
         "pmap", "transfer_guard", "typeof",),
     "sharding": ("Device", "NamedSharding", "P", "make_mesh", "reshard", "set_mesh",),

@@ -126,7 +126,7 @@ def _interpreter() -> str | None:
 
 
 def _command() -> list[str]:
-    serve = "from lumjax.serve import serve; serve()"
+    serve = "from lumjax.worker import serve; serve()"
     return [sys.executable, "-c", f"import sys; sys.path[:] = {sys.path!r}; {serve}"]
 
 
