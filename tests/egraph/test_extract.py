@@ -82,7 +82,9 @@ def test_products_under_a_sum_are_not_stored():
     assert inner is not None
     assert inner.shape.name == "mul"
     assert set(weigher.inputs(node, {c: x.node for c, x in one.best.items()})) == set(inner.args)
-    assert one.best[root].cost < other.best[other.classes.roots[0]].cost
+    assert one.best[root].closure == set(inner.args)
+    computed = other.best[other.classes.roots[0]].own
+    assert one.best[root].own < computed + weigher.own(root, node, None)
 
 
 def test_a_nested_contraction_is_not_stored_unless_something_waits():
