@@ -11,6 +11,7 @@ from lumjax.egraph.plan import Budget
 from lumjax.egraph.rules import Kind, Rule
 from lumjax.egraph.scalar import Operations
 from lumjax.egraph.search import search
+from lumjax.errors import CacheWarning
 from lumjax.kernel.region import Region, cut
 from lumjax.kernel.term import Apply
 from lumjax.ops import arithmetic as ar
@@ -86,4 +87,5 @@ def test_reports_are_kept_with_plans(tmp_path):
         assert load_report("unknown") is None
         path = next(tmp_path.rglob("*.json"))
         path.write_bytes(path.read_bytes()[:-9])
-        assert load_report(key) is None
+        with pytest.warns(CacheWarning, match="unusable"):
+            assert load_report(key) is None

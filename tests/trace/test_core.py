@@ -269,7 +269,7 @@ def test_methods_are_installed_on_arrays_and_tracers():
 def test_a_leaked_tracer_is_named_with_the_users_line():
     kept = []
     stage(lambda x: kept.append(x) or [x], [f32(3)])
-    with pytest.raises(LeakedTracerError, match=r"'sin'.*StageTracer of f32\[3\]") as found:
+    with pytest.raises(LeakedTracerError, match=r"'sin'.*a traced value of f32\[3\]") as found:
         sin_p.bind(kept[0])
     assert found.value.source.file == __file__
     assert kept[0].concrete() is None
