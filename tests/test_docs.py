@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,9 @@ IDS = [p.relative_to(ROOT).as_posix() for p in PAGES]
 @pytest.mark.parametrize("page", PAGES, ids=IDS)
 def test_python_blocks_run(page):
     blocks = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    if page.name == "compat.md":  # the hook wants a process that has not imported JAX
+        subprocess.run([sys.executable, "-c", "\n".join(blocks)], check=True, cwd=ROOT)
+        return
     namespace = {"__name__": "docs"}
     for block in blocks:
         exec(compile(block, str(page), "exec"), namespace)

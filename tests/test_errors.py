@@ -108,7 +108,7 @@ CASES = {
     "vectorize signature": (ArgumentValueError, lambda: jnp.vectorize(len, signature="n->m")),
     "vectorize sizes": (ShapeError, lambda: DOT(X, X[:, :3])),
     "item": (ValueError, lambda: jnp.asarray(X).item()),
-    "bool of an array": (ArgumentValueError, lambda: bool(jnp.asarray(X))),
+    "bool of an array": (ShapeError, lambda: bool(jnp.asarray(X))),
     "iterate a scalar": (TypeError, lambda: list(jnp.asarray(1.0))),
     "hash": (TypeError, lambda: hash(jnp.asarray(X))),
     # transformations

@@ -14,7 +14,7 @@ import pytest
 
 import lumjax
 import lumjax.numpy as jnp
-from lumjax import native, serve, stages, workers
+from lumjax import native, stages, worker, workers
 from lumjax.config import config
 from lumjax.cpu.math import supported
 from lumjax.executable import expand
@@ -157,7 +157,7 @@ def test_what_another_process_lacks_is_not_sent():
 
 
 def test_a_message_that_is_none_is_refused():
-    assert serve._answer(b"nonsense", workers.Start({}, None)) is None
+    assert worker._answer(b"nonsense", workers.Start({}, None)) is None
 
 
 def test_few_regions_are_compiled_alone(monkeypatch, tmp_path):

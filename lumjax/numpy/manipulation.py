@@ -437,12 +437,14 @@ def roll(a: ArrayLike, shift: Any, axis: Any = None) -> Any:
     by = asarray(shift)
     if len(axes) == 1 and aval_of(by).ndim:  # several shifts along one axis add up
         axes = axes * aval_of(by).shape[0]
-    by = broadcast_to(by, (len(axes),))
     if isinstance(by, Tracer) and by.concrete() is None:
+        by = broadcast_to(by, (len(axes),))
         for k, place in enumerate(axes):
             value = _rolled(value, getitem(by, k), place)
         return value
-    for place, count in zip(axes, concrete_array("jnp.roll", by).tolist(), strict=True):
+    # in NumPy: while a program is traced, anything else would make a traced value of it
+    counts = np.broadcast_to(concrete_array("jnp.roll", by), (len(axes),)).tolist()
+    for place, count in zip(axes, counts, strict=True):
         length = lengths[place]
         if length and count % length:
             head, tail = array_split(value, [length - count % length], place)
