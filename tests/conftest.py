@@ -18,6 +18,11 @@ def pytest_addoption(parser):
     parser.addoption("--thin", type=int, default=1, help="thin sampled suites further, for a try")
 
 
+def pytest_configure(config):
+    # not in pyproject.toml: there pytest would import the package before its coverage is measured
+    config.addinivalue_line("filterwarnings", "ignore::lumjax.errors.PrecisionWarning")
+
+
 def pytest_collection_modifyitems(config, items):
     if config.getoption("whole"):
         return
