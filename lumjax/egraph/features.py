@@ -171,6 +171,7 @@ class _Count:
             return Features(
                 operations * live,
                 special * live,
+                staged=self._streamed(self.roles) * live,
                 tiled=products * live / _filled(self.roles),
                 steps=jobs * steps * live,
                 jobs=jobs,
@@ -188,6 +189,17 @@ class _Count:
         return count * (-(-columns // LANES) * LANES / columns)
 
     # ---- how memory is walked
+
+    def _streamed(self, roles: Roles) -> float:
+        """Elements of operands along the stream that are copied for every tile of rows, but for
+        those that lie as they are needed: what copying these costs is part of a product's price.
+        """
+        stream = {a.name for a in roles.stream}
+        rows = "" if roles.rows is None else roles.rows.name
+        sides = dict.fromkeys(side for pair in self.sums.values() for side in pair)
+        copied = [t for t in sides if free_names(t) & stream and rows not in free_names(t)]
+        count = sum(extent_of(free_names(t), self.axes) for t in copied if not _lies(t))
+        return float(count * _row_tiles(roles))
 
     def _operands(self) -> tuple[float, float, float]:
         gathered = irregular = staged = 0.0
@@ -210,6 +222,14 @@ class _Count:
             elif _transposed(left, term):
                 gathered += extent_of(free_names(left), self.axes)
         return gathered, irregular, staged
+
+
+def _lies(term: Term) -> bool:
+    """Whether a term is read from memory, each of its axes along one of the buffer's."""
+    if not isinstance(term, Load) or isinstance(term.valid, Expr) or term.indices:
+        return False
+    moving = [c for c in term.coords if isinstance(c, Expr)]
+    return all(c.op is IndexOp.SYMBOL for c in moving)
 
 
 def walk(load: Load, axis: str) -> int:
@@ -394,10 +414,13 @@ def _filled(roles: Roles) -> float:
     return full * rows
 
 
+def _row_tiles(roles: Roles) -> int:
+    return 1 if roles.rows is None else -(-estimate(roles.rows.extent) // TILE)
+
+
 def _tiles(roles: Roles) -> tuple[int, int]:
     """The jobs of a loop over tiles, and the tiles that each walks over."""
-    rows = 1 if roles.rows is None else -(-estimate(roles.rows.extent) // TILE)
-    jobs = rows * volume([a.extent for a in roles.grid])
+    jobs = _row_tiles(roles) * volume([a.extent for a in roles.grid])
     others = volume([a.extent for a in roles.stream if a is not roles.along])
     return jobs, others * -(-estimate(roles.along.extent) // (2 * TILE))
 

@@ -35,6 +35,7 @@ _SMALL = 64  # reading one buffer of fewer elements is no reason to share a kern
 _GAIN = 0.99  # a change must be predicted this much cheaper
 
 _OVER = 1.0  # seconds for a byte that there is no memory for: nothing else matters then
+_FREE = 1 << 22  # bytes of temporaries that are never too many
 
 Forbidden: TypeAlias = "Sequence[frozenset[str]]"
 
@@ -263,11 +264,13 @@ def peak(layout: Layout, members: Sequence[Members]) -> int:
 
 
 def room(roots: Sequence[Root]) -> int:
-    """The bytes of temporaries that are no excess: a quarter of what comes in and goes out."""
+    """The bytes of temporaries that are no excess: a quarter of what comes in and goes out, and as
+    much as nobody misses.
+    """
     kept = {r.buffer.name: r.buffer for r in roots if _kept(r.buffer)}
     for r in roots:
         kept.update((t.buffer.name, t.buffer) for t in loads(r.term) if _kept(t.buffer))
-    return sum(map(bytes_of, kept.values())) // 4
+    return max(_FREE, sum(map(bytes_of, kept.values())) // 4)
 
 
 # ---- the stores that pay

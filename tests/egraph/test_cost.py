@@ -95,6 +95,28 @@ def test_tiles_that_masks_leave_idle_cost_nothing():
     assert tiled(programs.window) < 0.7 * tiled(programs.causal)
 
 
+def test_loops_over_tiles_copy_windows_for_each_tile_of_rows():
+    def windows(rows):
+        def f(x, k, y):
+            seen = lax.conv_general_dilated(
+                x, k, (1,), [(1, 1)], dimension_numbers=("NWC", "WIO", "NWC")
+            )
+            weights = jnp.exp2(seen)
+            return jnp.einsum("bwr,bwe->re", weights, y)
+
+        return features(f, ones(50, 40, 8), ones(3, 8, rows), ones(50, 40, 12), fold=True)
+
+    (one,), (more,) = windows(64), windows(128)
+    assert one.tiled, "a loop over tiles"
+    assert one.staged == 50 * 40 * 3 * 8
+    assert more.staged == 2 * one.staged
+
+    f, args = programs.attention(512)
+    plain = features(f, *args, fold=True)
+    assert sum(k.tiled for k in plain), "a loop over tiles"
+    assert not sum(k.staged for k in plain), "rows lie as they are needed"
+
+
 def test_rank_correlation():
     assert spearman([1, 2, 3, 4], [10, 20, 30, 40]) == pytest.approx(1)
     assert spearman([1, 2, 3, 4], [40, 30, 20, 10]) == pytest.approx(-1)
