@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from benchmarks import calibrate, cost, derive, dispatch, gpt, memory, mnist, search, speed
+from benchmarks.race import __main__ as race
 
 MEASUREMENTS = {
     "calibrate": calibrate.main,
@@ -21,9 +22,14 @@ MEASUREMENTS = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("name", choices=sorted(MEASUREMENTS))
+    parser.add_argument("name", choices=sorted([*MEASUREMENTS, "race"]))
     parser.add_argument("--out", default="out", help="folder of the JSON result")
-    options = parser.parse_args()
+    options, rest = parser.parse_known_args()
+    if options.name == "race":
+        race.main([*rest, "--out", options.out])
+        return
+    if rest:
+        parser.error(f"unknown arguments: {' '.join(rest)}")
     MEASUREMENTS[options.name](options.out)
 
 

@@ -1,0 +1,83 @@
+"""The race: what its rows are, how results are judged, and one whole run of a small row."""
+
+import math
+
+import numpy as np
+import pytest
+
+from benchmarks.race import on_numpy
+from benchmarks.race.contest import Entry, Result, chosen_rows, difference, run
+from benchmarks.race.peer import Stand
+from benchmarks.race.rows import ROWS
+from benchmarks.race.tables import line, markdown, ratio, summary
+
+
+def result(**medians):
+    entries = {p: Entry([m], [], 1.0, 1 << 20, e) for p, (m, e) in medians.items()}
+    return Result("row", "group", 1, 1e-3, 0.5e-3, entries)
+
+
+def test_rows_have_names_of_their_own():
+    assert len({r.name for r in ROWS}) == len(ROWS)
+    assert {r.group for r in ROWS} == {
+        "products", "rows", "attention", "models", "science", "dispatch"
+    }  # fmt: skip
+    assert chosen_rows(["MNIST"]) == chosen_rows(["MNIST MLP", "MNIST CNN"])
+    assert len(chosen_rows([])) == len(ROWS)
+    assert all(ROWS[k].group == "dispatch" for k in chosen_rows(["dispatch"]))
+
+
+def test_inputs_are_the_same_every_time():
+    row = ROWS[chosen_rows(["MNIST CNN"])[0]]
+    for a, b in zip(row.arguments()[1:], row.arguments()[1:], strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize(
+    ("got", "far"),
+    [
+        ([[np.array([1.0, 2.0])]], 0.0),
+        ([[np.array([1.0, 2.2])]], 0.1),
+        ([[np.array([np.nan, 2.0])]], math.inf),
+        ([[np.array([1.0])]], math.inf),
+        ([[np.array([1.0, 2.0]), np.array(1.0)]], math.inf),
+    ],
+)
+def test_difference(got, far):
+    assert difference(got, [[np.array([1.0, 2.0])]]) == pytest.approx(far)
+
+
+def test_only_what_came_out_right_counts():
+    assert ratio(result(lumjax=(1.0, 0.0), jax=(3.0, 0.0), torch=(0.1, 0.5))) == (3.0, "jax")
+    assert ratio(result(lumjax=(1.0, 0.5), jax=(3.0, 0.0))) is None
+    assert ratio(result(lumjax=(1.0, 0.0))) is None
+    slow = result(lumjax=(2.0, 0.0), jax=(1.0, 0.0), torch=(0.5, 0.1))
+    assert "= 0.50 x jax" in line(slow)
+    assert "torch 500 ms!" in line(slow)
+    assert "(wrong)" in markdown([slow], ["lumjax", "jax", "torch"])
+    assert summary([slow])[0].endswith("below 1: row 0.50")
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("word", ["conjugate", "k-means", "LSTM 512 steps"])
+def test_a_program_is_the_same_everywhere(word):
+    number = chosen_rows([word])[0]
+    _, mine, _ = Stand("lumjax", 1).build(number)
+    row = ROWS[number]
+    if hasattr(on_numpy, row.program):
+        _, other, _ = Stand("numpy", 1).build(number)
+    else:
+        pytest.importorskip("jax")
+        _, other, _ = Stand("jax", 1).build(number)
+    assert difference(mine, other) <= row.limit
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("word", ["eager x + x", "jitted call, 3 arrays"])
+def test_a_whole_run(word):
+    pytest.importorskip("jax")
+    ((found, top),) = run([word], ["lumjax", "numpy"], [1])
+    assert found.right("lumjax")
+    assert top.bandwidth > 1e8
+    assert top.flops > 1e8
+    assert (found.entries["numpy"].why == "not written") == (word != "eager x + x")
