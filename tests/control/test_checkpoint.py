@@ -70,6 +70,7 @@ def residuals_of(f):
     return [c for c in consts if c is not x and c.shape == (3,)], linear.jaxpr
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("policy", ALL.values(), ids=ALL)
 @pytest.mark.parametrize("prevent_cse", [True, False])
 def test_values_and_derivatives_do_not_change(policy, prevent_cse):

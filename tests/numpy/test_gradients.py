@@ -124,11 +124,13 @@ SECOND = lines("""
 """)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("body", FIRST)
 def test_first_order(body):
     check(f"jax.grad(lambda x: {body})(p34)", 5e-5, signs=False)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("body", FIRST)
 def test_compiled_is_eager(body):
     f = lumjax.value_and_grad(eval(f"lambda x: {body}", OURS))
@@ -139,6 +141,7 @@ def test_compiled_is_eager(body):
         np.testing.assert_allclose(np.asarray(eager), np.asarray(compiled), rtol=3e-5, atol=3e-6)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("body", SECOND)
 def test_second_order(body):
     check(f"jax.hessian(lambda x: {body})(f4)", 2e-4, signs=False)

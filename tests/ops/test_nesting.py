@@ -105,6 +105,7 @@ CASES = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("jitted", [False, True])
 @pytest.mark.parametrize("name", CASES)
 def test_agrees_with_jax(name, jitted):
