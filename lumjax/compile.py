@@ -49,6 +49,7 @@ from lumjax.trace.stage import stage
 
 if TYPE_CHECKING:
     from lumjax.executable import Executable
+    from lumjax.recall import Recalled
     from lumjax.timeline import Memory
 
 P = ParamSpec("P")
@@ -62,6 +63,15 @@ def compiler():
     from lumjax import executable  # noqa: PLC0415 - the only place
 
     return executable
+
+
+def recaller():
+    """The module `lumjax.recall`: programs that were compiled before. It loads what running takes,
+    not what compiling does.
+    """
+    from lumjax import recall  # noqa: PLC0415 - the only place
+
+    return recall
 
 
 def _evaluate(jaxpr: Jaxpr, args: Sequence[Value]) -> list[Value]:
@@ -80,14 +90,17 @@ class Program:
     out_tree: tree.PyTreeDef
     settings: Mapping[str, Any]  # of the search, on top of those in force
     name: str = ""
-    _executable: Executable | None = None
+    _executable: Executable | Recalled | None = None
 
-    def executable(self) -> Executable:
+    def executable(self) -> Executable | Recalled:
         """The compiled program, made on first use."""
         if self._executable is None:
-            self._executable = compiler().executable_of(self.jaxpr, self.settings)
+            self._executable = recaller().executable_of(self.jaxpr, self.settings, self._compiled)
             compiled(self.name, self._executable.seconds)
         return self._executable
+
+    def _compiled(self) -> Executable:
+        return compiler().executable_of(self.jaxpr, self.settings)
 
 
 def _signature(leaf: Value) -> Any:
@@ -378,7 +391,7 @@ class Compiled:
     """A compiled program. Calling it takes the same pytrees as the jitted function."""
 
     program: Program
-    executable: Executable
+    executable: Executable | Recalled
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run."""

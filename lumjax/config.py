@@ -291,6 +291,11 @@ class Config:
             local.compiled = (*local.key, *(getattr(self, name) for name in _SEARCH))
         return local
 
+    def overrides(self) -> dict[str, Any]:
+        """All settings in force, as a scope takes them."""
+        current = self._current()
+        return {name: getattr(current, name) for name in current.__match_args__}
+
     def snapshot(self) -> Settings:
         """All settings in force."""
         return self._current()

@@ -11,18 +11,17 @@ import threading
 import time
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import islice
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from lumjax.config import config
-from lumjax.cpu import arena
 from lumjax.cpu.math import supported
 from lumjax.cpu.objects import host_target
 from lumjax.cpu.render import render
-from lumjax.cpu.runtime import AnyStep, Inner, Program, Step
+from lumjax.cpu.runtime import AnyStep, Inner, Step
 from lumjax.debugging.overflow import with_checks
 from lumjax.debugging.replay import complaint, repeatable
 from lumjax.debugging.values import wanted
@@ -34,27 +33,25 @@ from lumjax.egraph.rules import Rule
 from lumjax.egraph.rules.registry import load_rules
 from lumjax.egraph.search import budget_of_config, search
 from lumjax.errors import CompileError, UnsupportedError
-from lumjax.expansion import expand, is_keyed, keys_of, words_of
+from lumjax.expansion import expand, is_keyed
 from lumjax.insight import Insight, Reader
 from lumjax.kernel.region import Region, cut
 from lumjax.layout import Layout
 from lumjax.native import sizes_of, whole
 from lumjax.nested import Table, inside, link
-from lumjax.ops.elementwise import asvalue
 from lumjax.recompute import smaller
-from lumjax.stages import Evaluated, Inside, Native, Nested, Planner, stages_of
+from lumjax.runner import Call, Recipe, Result, Runner, Segment, Slot
+from lumjax.stages import Evaluated, Inside, Native, Nested, Planner, Stage, stages_of
 from lumjax.target import Target
 from lumjax.timeline import Timeline
 from lumjax.trace.array import Array
 from lumjax.trace.core import (
     Atom,
-    Eqn,
     EvalTrace,
     Jaxpr,
     Literal,
     Value,
     Var,
-    aval_of,
     eval_jaxpr,
     using,
 )
@@ -64,31 +61,6 @@ from lumjax.trace.simplify import simplify
 NDArray: TypeAlias = np.ndarray[Any, Any]
 _lock = threading.RLock()
 TURNS = 8  # of computing more values again, until a budget of memory is kept
-
-# ---- building blocks
-
-
-@dataclass(slots=True)
-class _Segment:
-    """Kernels that one native call runs. `fresh` values get memory of their own when it begins;
-    `dead` ones are let go when it ends.
-    """
-
-    steps: list[AnyStep] = field(default_factory=list[AnyStep])
-    waves: list[Any] = field(default_factory=list[Any])  # steps of one wave share launches
-    fresh: list[Var] = field(default_factory=list[Var])
-    program: Program | None = None
-    dead: list[Var] = field(default_factory=list[Var])
-
-
-@dataclass(slots=True)
-class _Call:
-    """An equation to evaluate."""
-
-    eqn: Eqn
-    inputs: tuple[Atom, ...]
-    dead: list[Var] = field(default_factory=list[Var])
-
 
 # ---- the executable
 
@@ -125,16 +97,9 @@ class Executable:
         self.arena_bytes, self.peak_bytes = layout.arena_bytes, layout.peak_bytes
         self._inside: Inside | None = None
         self._known = Table({}, dict(layout.offsets))
-        self._segments = self._link(layout)
-        for name, place in layout.places.items():
-            if isinstance(name, tuple) and name[0] == "size":
-                self._known.fixed[place] = name[1]
-        self._table = [self._known.fixed.get(p, 0) for p in range(len(layout.places))]
-        self._arena = sorted(self._known.offsets.items())
-        self._places = {v: p for v, p in layout.places.items() if isinstance(v, Var)}
-        atoms = map(layout.resolve, self.jaxpr.outputs)
-        self._outputs = list(zip(atoms, self.traced.out_avals, strict=True))
-        self._keyed = any(is_keyed(v.aval) for v in (*jaxpr.inputs, *jaxpr.outputs))
+        self._linked = self._link(layout)
+        keyed = any(is_keyed(v.aval) for v in (*jaxpr.inputs, *jaxpr.outputs))
+        self.runner = Runner(self._recipe(layout), self.settings, keyed)
         self.seconds = time.perf_counter() - started
 
     def _planned(self, planner: Planner | None) -> Layout:
@@ -175,115 +140,107 @@ class Executable:
         """What the program holds in memory, step by step."""
         return self._layout.timeline()
 
-    def _link(self, layout: Layout) -> list[_Segment | _Call]:
-        segments: list[_Segment | _Call] = []
+    def _link(self, layout: Layout) -> list[Inner | Evaluated]:
+        """Runs of steps, and the equations between them."""
+        found: list[Inner | Evaluated] = []
         when = {place: n for n, wave in enumerate(layout.waves()) for place in wave}
-        for number, stage in enumerate(self.stages):
-            if isinstance(stage, Evaluated):
-                segments.append(_Call(stage.eqn, tuple(map(layout.resolve, stage.eqn.inputs))))
+        for members in layout.segments():
+            first = self.stages[members[0]]
+            if isinstance(first, Evaluated):
+                found.append(first)
                 continue
-            if not segments or isinstance(segments[-1], _Call):
-                segments.append(_Segment())
-            segment = segments[-1]
-            assert isinstance(segment, _Segment)
-            segment.fresh += [v for v in stage.outputs if v in layout.held]
-            if isinstance(stage, Nested):
-                self._nest(segment, stage, number, layout)
-                continue
-            for k, item in enumerate(stage.kernels):
-                slots = layout.slots(number, stage, k)
-                segment.steps.append(Step(item.compiled, slots, sizes_of(item.compiled.kernel)))
-                segment.waves.append(when[number, k])
-        for segment in segments:
-            if isinstance(segment, _Segment):
-                segment.program = Program(segment.steps, segment.waves)
-        for segment, dead in zip(segments, layout.last_uses(), strict=True):
-            segment.dead = dead
-        return segments
+            steps: list[AnyStep] = []
+            waves: list[Any] = []
+            for number in members:
+                stage = self.stages[number]
+                if isinstance(stage, Nested):
+                    inner = self._nest(stage, number, layout)
+                    waves += [("nested", number, k) for k in range(len(inner))]
+                    steps += inner
+                    continue
+                assert isinstance(stage, Native), "equations between segments stand alone"
+                for k, item in enumerate(stage.kernels):
+                    slots = layout.slots(number, stage, k)
+                    steps.append(Step(item.compiled, slots, sizes_of(item.compiled.kernel)))
+                    waves.append(when[number, k])
+            found.append(Inner(tuple(steps), tuple(waves)))
+        return found
 
-    def _nest(self, segment: _Segment, stage: Nested, number: int, layout: Layout) -> None:
+    def _nest(self, stage: Nested, number: int, layout: Layout) -> tuple[AnyStep, ...]:
         linked = link(stage, number, layout.place, layout.resolve)
-        segment.steps += linked.steps
-        segment.waves += [("nested", number, k) for k in range(len(linked.steps))]
         self._known.fixed.update(linked.fixed)
-        self._known.alive += [linked.alive, stage]
         for place, block, offset in linked.memory:
             self._known.offsets[place] = layout.offsets[block] + offset
+        return linked.steps
+
+    def _recipe(self, layout: Layout) -> Recipe:
+        """What running takes: Python's values numbered, everything else at its place."""
+        known = self._known
+        for name, place in layout.places.items():
+            if isinstance(name, tuple) and name[0] == "size":
+                known.fixed[place] = name[1]
+        numbers: dict[Var, int] = {}
+
+        def slot(v: Var) -> Slot:
+            number = numbers.setdefault(v, len(numbers))
+            shape: Any = v.aval.shape
+            return Slot(number, layout.places.get(v, -1), shape, v.aval.dtype)
+
+        def operand(atom: Atom) -> int | NDArray:
+            return atom.value if isinstance(atom, Literal) else numbers[atom]
+
+        inputs = tuple(map(slot, self.jaxpr.inputs))
+        parts: list[Segment | Call] = []
+        rows = zip(self._linked, layout.segments(), layout.last_uses(), strict=True)
+        for part, members, last in rows:
+            fresh = [v for n in members for v in self.stages[n].outputs if v in layout.held]
+            slots = tuple(map(slot, fresh))
+            dead = tuple([numbers[v] for v in last])
+            if isinstance(part, Evaluated):
+                operands = [operand(layout.resolve(a)) for a in part.eqn.inputs]
+                parts.append(Call(part.eqn.prim, part.eqn.params, tuple(operands), slots, dead))
+            else:
+                parts.append(Segment(part.steps, part.waves, slots, dead))
+        outputs = tuple(
+            Result(operand(layout.resolve(a)), aval.weak, is_keyed(aval))
+            for a, aval in zip(self.jaxpr.outputs, self.traced.out_avals, strict=True)
+        )
+        table = tuple([known.fixed.get(p, 0) for p in range(len(layout.places))])
+        consts = tuple([_data(v) for v in self._consts])
+        offsets = tuple(sorted(known.offsets.items()))
+        return Recipe(
+            inputs, consts, tuple(parts), outputs, len(numbers), table, offsets,
+            layout.arena_bytes, layout.peak_bytes,
+        )  # fmt: skip
+
+    @property
+    def lasting(self) -> bool:
+        """Whether every process would compile it to the same: no plan was cut off by the clock, and
+        none waits for a search.
+        """
+        waiting: list[Stage] = list(self.stages)
+        while waiting:
+            stage = waiting.pop()
+            if isinstance(stage, Nested):
+                waiting += [s for p in stage.programs for s in p.stages]
+            if isinstance(stage, Native) and _may_change(stage.found):
+                return False
+        return True
 
     def inside(self) -> Inside | str:
         """The program as a part of another's native call, or why it can't be."""
         if (stage := next(iter(self.evaluated()), None)) is not None:
             return f"{stage.eqn.prim.name} in it runs through eval: {stage.why}"
         if self._inside is None:
-            segment = self._segments[0] if self._segments else _Segment()
-            assert isinstance(segment, _Segment), "all of it is native"
-            steps = Inner(tuple(segment.steps), tuple(segment.waves))
+            steps = self._linked[0] if self._linked else Inner((), ())
+            assert isinstance(steps, Inner), "all of it is native"
             layout, known = self._layout, self._known
             self._inside = inside(self.jaxpr, self._consts, self.stages, layout, known, steps)
         return self._inside
 
     def run(self, args: Sequence[Value]) -> list[Array]:
         """Run on one value for each input of the traced jaxpr."""
-        table = list(self._table)
-        held: dict[Var, NDArray] = {}
-        given: dict[Var, Array] = {}
-        if self._keyed:
-            args = [Array(words_of(x.data)) if is_keyed(aval_of(x)) else x for x in args]
-        for var, value in zip(self.jaxpr.inputs, (*self._consts, *args), strict=True):
-            data = value.data if type(value) is Array else _ingested(value, var.aval.dtype)
-            if not (data.flags.c_contiguous and data.flags.aligned):
-                data = data.copy(order="C")
-            elif type(value) is Array:
-                given[var] = value
-            self._hold(table, held, var, data)
-        if self.arena_bytes:
-            with arena.checkout(self.arena_bytes) as base:
-                for place, offset in self._arena:
-                    table[place] = base + offset
-                self._run(table, held)
-        else:
-            self._run(table, held)
-        return [self._output(atom, aval, held, given) for atom, aval in self._outputs]
-
-    def _run(self, table: list[int], held: dict[Var, NDArray]) -> None:
-        for segment in self._segments:
-            if isinstance(segment, _Segment):
-                for var in segment.fresh:
-                    shape: Any = var.aval.shape
-                    self._hold(table, held, var, arena.empty(shape, var.aval.dtype))
-                assert segment.program is not None
-                segment.program.run(table)
-            elif self.settings:
-                with config.scope(**self.settings):  # for what the equation itself compiles
-                    self._call(segment, table, held)
-            else:
-                self._call(segment, table, held)
-            for var in segment.dead:
-                held.pop(var, None)
-
-    def _call(self, call: _Call, table: list[int], held: dict[Var, NDArray]) -> None:
-        operands = [a.value if isinstance(a, Literal) else held[a] for a in call.inputs]
-        outs = call.eqn.prim.eval(*operands, **call.eqn.params)
-        for var, out in zip(call.eqn.outputs, outs, strict=True):
-            data = out.data if isinstance(out, Array) else np.asarray(out)
-            self._hold(table, held, var, np.ascontiguousarray(data).reshape(data.shape))
-
-    def _hold(self, table: list[int], held: dict[Var, NDArray], var: Var, data: NDArray) -> None:
-        held[var] = data
-        place = self._places.get(var)
-        if place is not None:
-            table[place] = data.__array_interface__["data"][0]
-
-    def _output(
-        self, atom: Atom, aval: Any, held: dict[Var, NDArray], given: dict[Var, Array]
-    ) -> Array:
-        if isinstance(atom, Literal):
-            return Array(atom.value, aval.weak)
-        if self._keyed and is_keyed(aval):
-            return Array(keys_of(held[atom]))
-        if atom in given and given[atom].weak == aval.weak:
-            return given[atom]
-        return Array(held[atom], aval.weak)
+        return self.runner.run(args)
 
     # ---- looking inside
 
@@ -298,8 +255,7 @@ class Executable:
     @property
     def launches(self) -> int:
         """How often all threads wait for each other in a call."""
-        programs = (s.program for s in self._segments if isinstance(s, _Segment))
-        return sum(p.launches for p in programs if p is not None)
+        return self.runner.launches
 
     def insight(self) -> Insight:
         """Everything that a report tells."""
@@ -322,11 +278,12 @@ class Executable:
         }
 
 
-def _ingested(value: Value, dtype: Any) -> NDArray:
-    """A NumPy array or a number as data; raises for integers that do not fit."""
-    if isinstance(value, np.ndarray) and value.dtype == dtype:
-        return value
-    return asvalue(value, "argument of a compiled program").data
+def _may_change(found: Found) -> bool:
+    return found.plan.truncated or found.report.searching
+
+
+def _data(value: Value) -> NDArray:
+    return np.ascontiguousarray(value.data if isinstance(value, Array) else value)
 
 
 class Interpreted(Executable):
@@ -336,10 +293,14 @@ class Interpreted(Executable):
         self.traced = self.jaxpr = jaxpr
         self.settings = settings or {}
         self.stages = [Evaluated(e, "config.interpret is set") for e in jaxpr.eqns]
-        self._segments = []
         self.target = host_target()
         self.arena_bytes = self.peak_bytes = 0
         self.seconds = 0.0
+
+    @property
+    def launches(self) -> int:
+        """None: nothing runs in native code."""
+        return 0
 
     def timeline(self) -> Timeline:
         """Nothing is planned, so nothing is known."""

@@ -7,7 +7,7 @@ loop reads and writes is where the runtime says before that step: a row of a sta
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, assert_never
 
 import numpy as np
@@ -21,6 +21,7 @@ from lumjax.trace.core import Atom, Jaxpr, Literal, Value, Var
 from lumjax.trace.dim import evaluate
 from lumjax.trace.form import Choose, Repeat
 
+NDArray: TypeAlias = np.ndarray[Any, Any]
 # Seconds between two looks at whether the user interrupts: each may wait for Python's lock.
 LOOK = 0.05
 _ARENA, _FLAG = "memory of a step", "condition"
@@ -46,13 +47,12 @@ class Placed(Protocol):
 
 @dataclass(slots=True)
 class Table:
-    """What a program's table holds before it runs: sizes and constants, offsets of what lies in the
-    arena; and what must stay alive for the addresses in it.
+    """What a program's table holds before it runs: sizes, and constants, of which it holds the
+    addresses; offsets of what lies in the arena.
     """
 
-    fixed: dict[int, int]
+    fixed: dict[int, int | NDArray]
     offsets: dict[int, int]
-    alive: list[Any] = field(default_factory=list[Any])
 
 
 def private_of(stage: Nested) -> dict[str, int]:
@@ -77,13 +77,11 @@ def inside(
     """A compiled program, all of it native code, as a part of another's native call. Its first
     inputs are `consts`; `table` is what it knows of its own.
     """
-    alive: list[Any] = list(table.alive)
     fixed = dict(table.fixed)
 
     def constant(value: Any, dtype: DType, where: int) -> int:
-        data = np.array(value.data if type(value) is Array else value, dtype, order="C")
-        alive.append(data)
-        fixed[where] = data.__array_interface__["data"][0]
+        data = value.data if type(value) is Array else value
+        fixed[where] = np.array(data, dtype, order="C")
         return where
 
     for var, value in zip(jaxpr.inputs, consts, strict=False):
@@ -109,7 +107,6 @@ def inside(
     return Inside(
         tuple(stages), len(layout.places), tuple(fixed.items()), tuple(table.offsets.items()),
         layout.arena_bytes, tuple(places), tuple(outputs), tuple(passed), tuple(copies), steps,
-        tuple(alive),
     )  # fmt: skip
 
 
@@ -120,9 +117,8 @@ class Linked:
     """
 
     steps: tuple[AnyStep, ...]
-    fixed: tuple[tuple[int, int], ...]
+    fixed: tuple[tuple[int, int | NDArray], ...]
     memory: tuple[tuple[int, int, int], ...]
-    alive: tuple[Any, ...]
 
 
 def link(stage: Nested, number: int, place: Placer, resolve: Callable[[Any], Any]) -> Linked:
@@ -149,8 +145,7 @@ class _Linker:
         self, stage: Nested, number: int, place: Placer, resolve: Callable[[Any], Any]
     ) -> None:
         self.stage, self.number, self.place = stage, number, place
-        self.fixed: list[tuple[int, int]] = []
-        self.alive: list[Any] = []
+        self.fixed: list[tuple[int, int | NDArray]] = []
         self.operands = [self._operand(k, resolve(a)) for k, a in enumerate(stage.eqn.inputs)]
         self.results = [place(v) for v in stage.outputs]
         self.bases = [self._reserved(k, p) for k, p in enumerate(stage.programs)]
@@ -160,12 +155,11 @@ class _Linker:
             return self.place(atom)
         assert isinstance(atom, Literal), "an operand is a variable or a literal"
         data = np.array(atom.value, atom.aval.dtype, order="C")
-        return self._constant(("literal", k), data.__array_interface__["data"][0], data)
+        return self._constant(("literal", k), data)
 
-    def _constant(self, name: Hashable, value: int, alive: Any = None) -> int:
+    def _constant(self, name: Hashable, value: int | NDArray) -> int:
         where = self.place((self.number, name))
         self.fixed.append((where, value))
-        self.alive.append(alive)
         return where
 
     def _reserved(self, k: int, program: Inside) -> int:
@@ -195,7 +189,7 @@ class _Linker:
             for p, offset in program.arena
             if program.arena_bytes
         ]
-        return Linked(tuple(steps), tuple(self.fixed), tuple(memory), tuple(self.alive))
+        return Linked(tuple(steps), tuple(self.fixed), tuple(memory))
 
     # ---- loops
 

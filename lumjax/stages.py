@@ -13,6 +13,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from lumjax.background import worker
 from lumjax.calibration import calibrated
 from lumjax.config import config
@@ -82,14 +84,15 @@ class Native:
 class Inside:
     """A program as a part of another one's native call. Places are numbered in a table of its own.
 
-    `fixed` are places of sizes and constants, with their values; `arena` places of what only
-    kernels see, with offsets. `copies[k]` makes output k where no kernel writes it, because it is
-    an input (number `passed[k]`), a constant or another output. `stages` are all compiled.
+    `fixed` are places of sizes and constants, with their values or the arrays whose addresses they
+    hold; `arena` places of what only kernels see, with offsets. `copies[k]` makes output k where no
+    kernel writes it, because it is an input (number `passed[k]`), a constant or another output.
+    `stages` are all compiled.
     """
 
     stages: tuple[Stage, ...]
     places: int
-    fixed: tuple[tuple[int, int], ...]
+    fixed: tuple[tuple[int, int | np.ndarray[Any, Any]], ...]
     arena: tuple[tuple[int, int], ...]
     arena_bytes: int
     inputs: tuple[int, ...]
@@ -97,7 +100,6 @@ class Inside:
     passed: tuple[int | None, ...]
     copies: tuple[Copy | None, ...]
     steps: Inner
-    alive: tuple[Any, ...]  # what the addresses in `fixed` point into
 
     @property
     def seconds(self) -> float:

@@ -12,6 +12,7 @@ import hashlib
 import os
 import tempfile
 import warnings
+from functools import cache
 from pathlib import Path
 
 from lumjax.config import config
@@ -76,6 +77,24 @@ class Store:
     def _header(self, key: str, body: bytes) -> bytes:
         checksum = hashlib.sha256(key.encode() + b"\n" + body).hexdigest()
         return f"lumjax-{self.folder} {self.version} {checksum}\n".encode()
+
+
+@cache
+def code_version() -> str:
+    """A digest of all of this package's code."""
+    files: list[str] = []
+    folders = [os.path.dirname(__file__)]
+    while folders:
+        for entry in os.scandir(folders.pop()):
+            if entry.is_dir():
+                folders.append(entry.path)
+            elif entry.name.endswith(".py"):
+                files.append(entry.path)
+    content = hashlib.sha256()
+    for path in sorted(files):
+        with open(path, "rb") as file:
+            content.update(file.read())
+    return content.hexdigest()
 
 
 def _warn(message: str) -> None:

@@ -20,7 +20,7 @@ FLOORS = {
     "placement": 5, "native": 5, "stages": 5, "layout": 5, "timeline": 5, "background": 5,
     "insight": 5, "profile": 5, "ready": 5, "workers": 5, "worker": 5, "recompute": 5,
     "executable": 5, "compile": 5, "misses": 5, "donation": 5, "nested": 5, "expansion": 5,
-    "calibration": 5,
+    "calibration": 5, "runner": 5, "encoding": 5, "signature": 5, "recall": 5,
     "lax": 6, "typing": 6, "profiler": 6, "traces": 6,
     "numpy": 7, "scipy": 7, "random": 7, "initializers": 7, "nn": 7,
     "optim": 8, "explain": 8, "report": 8, "testing": 8, "debug": 8, "api": 8, "machine": 8,
@@ -34,9 +34,11 @@ FORBIDDEN = [("kernel", "ops"), ("egraph", "ops"), ("egraph", "cpu"), ("egraph",
 # Heavy libraries loaded on first use, each in one place (DESIGN: SEMANTICS rule 17).
 DEFERRED = {"egglog", "llvmlite", "rich", "scipy"}
 # What else waits for its first use, so that `import lumjax` is quick: (in which module, what).
-# The compile half stands behind one door: nothing but `lumjax.compile` opens it.
+# The compile half stands behind two doors that nothing but `lumjax.compile` opens: to what
+# compiles, and to what runs a program that was compiled before.
 DEFERRED_IN = {
     ("lumjax.compile", "lumjax.executable"),
+    ("lumjax.compile", "lumjax.recall"),
     ("lumjax.explain", "lumjax.report"),
     ("lumjax.trace.expr", "hashlib"),
 }
@@ -44,7 +46,7 @@ CHECKING = ("TYPE_CHECKING", "_typing.TYPE_CHECKING")
 COMPILE_HALF = {
     "executable", "native", "placement", "stages", "layout", "timeline", "background", "insight",
     "expansion", "nested", "profile", "ready", "recompute", "workers", "worker", "kernel", "egraph",
-    "calibration", "cpu", "cuda",
+    "calibration", "cpu", "cuda", "runner", "encoding", "signature", "recall",
 }  # fmt: skip
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import numpy as np
 import pytest
 
 import lumjax
 import lumjax.numpy as jnp
-from lumjax import native, ready, stages
+from lumjax import native, ready, recall, stages
 from lumjax.config import config
 from lumjax.cpu import objects
 from lumjax.errors import CacheWarning
@@ -31,7 +32,8 @@ def cache(tmp_path):
 
 
 def compiled(monkeypatch, f=program, *args):
-    """The program compiled as by a process that has compiled nothing yet."""
+    """The program compiled as by a process that has compiled nothing yet, region by region."""
+    shutil.rmtree(f"{config.cache_dir}/{recall.PROGRAMS.folder}", ignore_errors=True)
     monkeypatch.setattr(stages, "_found", {})
     monkeypatch.setattr(native, "_accepted", set())
     return lumjax.jit(lambda *a: f(*a)).lower(*(args or (X, Y))).compile()

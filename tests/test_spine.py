@@ -38,7 +38,8 @@ ROOMS = (
     "executable.py", "expansion.py", "native.py", "nested.py", "placement.py", "stages.py",
     "layout.py", "timeline.py", "store.py", "workers.py", "misses.py", "debugging/",
     "trace/batch.py",
-    "background.py", "ready.py", "trace/simplify.py", "trace/check.py", "trace/show.py", "ops/",
+    "background.py", "ready.py", "recall.py", "signature.py", "encoding.py", "runner.py",
+    "trace/simplify.py", "trace/check.py", "trace/show.py", "ops/",
     "numpy/",
     "lax.py", "grad/mask.py", "grad/linear.py", "kernel/", "egraph/", "cpu/", "control/call.py",
     "control/staging.py", "__init__.py",
@@ -84,7 +85,7 @@ def test_a_second_call_crosses_few_files():
     step(x)
     files = crossed(lambda: step(x))
     allowed = {
-        "compile.py", "executable.py", "cpu/runtime.py", "cpu/pool.py", "cpu/arena.py",
+        "compile.py", "executable.py", "runner.py", "cpu/runtime.py", "cpu/pool.py", "cpu/arena.py",
         "cpu/objects.py", "trace/core.py", "trace/array.py", "config.py", "tree.py",
     }  # fmt: skip
     assert set(files) <= allowed, set(files) - allowed

@@ -42,7 +42,8 @@ def _llvm() -> ModuleType:
 
 
 @cache
-def _version() -> str:
+def version() -> str:
+    """Of the library that makes object code."""
     import llvmlite  # noqa: PLC0415
 
     return str(llvmlite.__version__)
@@ -139,7 +140,7 @@ def _machine(arch: str, features: str) -> Any:
 
 def object_key(text: str, target: Target) -> bytes:
     """What the object file of a module's text is cached under."""
-    parts = [target.arch, target.features, _version(), _OPTION, text]
+    parts = [target.arch, target.features, version(), _OPTION, text]
     return hashlib.sha256("\0".join(parts).encode()).digest()
 
 

@@ -55,6 +55,26 @@ class Step:
     sizes: Mapping[str, int]
     serial: bool = False
 
+    def bound(self) -> Bound:
+        """What it comes to."""
+        kernel = self.compiled.kernel
+        assert len(self.slots) == len(kernel.buffers) + len(kernel.sizes), "a slot for each"
+        jobs = [int(dims.evaluate(phase.jobs, self.sizes)) for phase in kernel.phases]
+        phases = tuple(zip(self.compiled.phases, jobs, strict=True))
+        return Bound(phases, self.slots, self.compiled.scratch, self.serial)
+
+
+@record
+class Bound:
+    """A step as its code alone: address and number of jobs of each phase; places in the table; the
+    scratch memory it needs.
+    """
+
+    phases: tuple[tuple[int, int], ...]
+    slots: Sequence[int]
+    scratch: int
+    serial: bool = False
+
 
 @record
 class Copy:
@@ -115,13 +135,13 @@ class Choice:
     branches: tuple[tuple[tuple[tuple[int, int], ...], Inner], ...]
 
 
-AnyStep: TypeAlias = "Step | Copy | Loop | Choice"
+AnyStep: TypeAlias = "Step | Bound | Copy | Loop | Choice"
 
 
 def moved(step: AnyStep, to: Callable[[int], int]) -> AnyStep:
     """The step with other places: `to` gives the new one of each."""
     match step:
-        case Step():
+        case Step() | Bound():
             return replace(step, slots=[to(s) for s in step.slots])
         case Copy():
             return Copy(to(step.target), to(step.source), to(step.size))
@@ -168,7 +188,7 @@ def compile_kernels(kernels: Sequence[Kernel], target: Target) -> list[Compiled]
         code, imports = objects.object_code(text, target), objects.libm_imports(text)
         digest = hashlib.sha256(f"{target.key}\n{text}".encode()).hexdigest()
         key = objects.object_key(text, target)
-        addresses = _load(kernel, code, imports)
+        addresses = _load(kernel.name, len(kernel.phases), code, imports)
         result.append(Compiled(kernel, addresses, scratch_bytes(kernel), digest, key, imports))
     return result
 
@@ -180,15 +200,21 @@ def load_kernel(
 
     The kernel's phases need no bodies.
     """
+    addresses = phase_addresses(kernel.name, len(kernel.phases), key, imports)
+    return None if addresses is None else Compiled(kernel, addresses, scratch, digest, key, imports)
+
+
+def phase_addresses(
+    name: str, phases: int, key: bytes, imports: tuple[str, ...]
+) -> tuple[int, ...] | None:
+    """The functions of a kernel whose object file is in the cache on disk; None if it is not."""
     code = objects.cached_code(key)
-    if code is None:
-        return None
-    return Compiled(kernel, _load(kernel, code, imports), scratch, digest, key, imports)
+    return None if code is None else _load(name, phases, code, imports)
 
 
-def _load(kernel: Kernel, code: bytes, imports: tuple[str, ...]) -> tuple[int, ...]:
+def _load(name: str, phases: int, code: bytes, imports: tuple[str, ...]) -> tuple[int, ...]:
     """The addresses of the phases' functions."""
-    names = [f"{kernel.name}_phase{k}" for k in range(len(kernel.phases))]
+    names = [f"{name}_phase{k}" for k in range(phases)]
     return tuple(objects.load(code, names, objects.libm_symbols(imports)))
 
 
@@ -233,6 +259,8 @@ class Program:
     def _phases(self, step: AnyStep) -> list[_Row]:
         match step:
             case Step():
+                return self._kernel(step.bound())
+            case Bound():
                 return self._kernel(step)
             case Copy():
                 slots = np.asarray([step.target, step.source, step.size], np.int32)
@@ -250,15 +278,10 @@ class Program:
             case _:
                 assert_never(step)
 
-    def _kernel(self, step: Step) -> list[_Row]:
-        kernel = step.compiled.kernel
-        assert len(step.slots) == len(kernel.buffers) + len(kernel.sizes), "a slot for each"
-        self._scratch = max(self._scratch, step.compiled.scratch)
+    def _kernel(self, step: Bound) -> list[_Row]:
+        self._scratch = max(self._scratch, step.scratch)
         slots = self._kept(np.asarray([*step.slots, 0], np.int32))
-        return [
-            (address, slots, int(dims.evaluate(phase.jobs, step.sizes)), int(step.serial))
-            for phase, address in zip(kernel.phases, step.compiled.phases, strict=True)
-        ]
+        return [(address, slots, jobs, int(step.serial)) for address, jobs in step.phases]
 
     def _loop(self, loop: Loop) -> int:
         """The address of what native code needs of a loop: see nest.py."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from lumjax import dtype as dt
@@ -235,19 +233,11 @@ def _expand_integer_pow(x: Value, *, y: int) -> Value:
     return constant(1, x) if result is None else result
 
 
-_integer_pow_record = elementwise(
+integer_pow_p = elementwise(
     "integer_pow", 1, numerics.integer_power, NUMBERS,
     tangents=(_integer_pow_tangent,), expand=_expand_integer_pow, form=Expand(), domain=(0.3, 2.0),
+    settings=lambda d: [{"y": y} for y in (0, 1, 2, 3, 7, -1, -2) if y >= 0 or dt.is_inexact(d)],
 )  # fmt: skip
-integer_pow_p = replace(
-    _integer_pow_record,
-    samples=tuple(
-        replace(s, params={"y": y})
-        for s in _integer_pow_record.samples
-        for y in (0, 1, 2, 3, 7, -1, -2)
-        if y >= 0 or dt.is_inexact(s.avals[0].dtype)
-    ),
-)
 
 
 def integer_pow(x: Value, y: int) -> Value:

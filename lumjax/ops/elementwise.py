@@ -213,15 +213,15 @@ def elementwise(
     identity: float | None = None,
     jvp: Callable[..., JvpResult] | None = None,
     domain: tuple[float, float] = (-2.0, 2.0),
+    settings: Callable[[dt.DType], Iterable[dict[str, Any]]] = lambda _: ({},),
 ) -> Primitive:
     """A record of an operation whose operands have one shape and dtype.
 
     `function` computes it on ndarrays. `tangents` has one function per operand, see `jvp_rule`;
-    without it the
-    derivative is zero unless `jvp` gives the whole rule. `transpose(ct, *inputs)` returns one
-    cotangent per operand. `expand(*values)` is the
-    definition in core primitives; `form` overrides Map(op). `domain` is where the tests draw
-    operands from.
+    without it the derivative is zero unless `jvp` gives the whole rule. `transpose(ct, *inputs)`
+    returns one cotangent per operand. `expand(*values)` is the definition in core primitives;
+    `form` overrides Map(op). `domain` is where the tests draw operands from, `settings` gives the
+    parameters that they try with operands of a dtype.
     """
 
     def evaluate(*xs: NDArray, **params: Any) -> tuple[NDArray, ...]:
@@ -255,9 +255,10 @@ def elementwise(
         transpose=None if transpose is None else transposed,
         batch=batch_rule(lambda: prim),
         samples=tuple(
-            Sample((ShapedArray(shape, d),) * arity, {}, *domain)
+            Sample((ShapedArray(shape, d),) * arity, params, *domain)
             for d in sample_avals(accepts)
             for shape in ((2, 3), ())
+            for params in settings(d)
         ),
     )
     return prim

@@ -1,0 +1,210 @@
+"""Running a compiled program: a table of addresses and sizes, native calls, and the equations that
+run through `eval` between them. Nothing here knows how the program came about.
+
+Values that Python holds are numbered: the program's inputs first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from lumjax.config import config
+from lumjax.cpu import arena
+from lumjax.cpu.runtime import AnyStep, Program
+from lumjax.dtype import DType
+from lumjax.expansion import is_keyed, keys_of, words_of
+from lumjax.ops.elementwise import asvalue
+from lumjax.record import record
+from lumjax.trace.array import Array
+from lumjax.trace.core import Params, Primitive, Value, aval_of
+
+NDArray: TypeAlias = np.ndarray[Any, Any]
+
+
+@record
+class Slot:
+    """A value that Python holds: its number, and its place in the table, -1 where no kernel reads
+    or writes it.
+    """
+
+    number: int
+    place: int
+    shape: tuple[int, ...]
+    dtype: DType
+
+
+@record(eq=False)
+class Segment:
+    """Kernels, loops and choices that one native call runs. `fresh` values get memory of their own
+    when it begins; `dead` ones are let go when it ends. Steps of one wave share launches.
+    """
+
+    steps: tuple[AnyStep, ...]
+    waves: tuple[Any, ...]
+    fresh: tuple[Slot, ...]
+    dead: tuple[int, ...]
+
+
+@record(eq=False)
+class Call:
+    """An operation to evaluate. Its operands are numbers of values, or literals."""
+
+    prim: Primitive
+    params: Params
+    inputs: tuple[int | NDArray, ...]
+    outputs: tuple[Slot, ...]
+    dead: tuple[int, ...]
+
+
+@record
+class Result:
+    """An output: the value of a number, or a literal."""
+
+    value: int | NDArray
+    weak: bool
+    keyed: bool = False  # typed keys, which kernels know as words
+
+
+@record(eq=False)
+class Recipe:
+    """All that running a program takes.
+
+    `table` is what the table holds before a call: sizes, and addresses of the arrays in it. The
+    values at `arena` places (with offsets) lie in one block of `arena_bytes`. The first inputs are
+    `consts`.
+    """
+
+    inputs: tuple[Slot, ...]
+    consts: tuple[NDArray, ...]
+    parts: tuple[Segment | Call, ...]
+    outputs: tuple[Result, ...]
+    values: int  # how many Python holds
+    table: tuple[int | NDArray, ...]
+    arena: tuple[tuple[int, int], ...]
+    arena_bytes: int
+    peak_bytes: int  # the least that any plan needs for what lies in the arena
+
+
+def address_of(data: NDArray) -> int:
+    """Where an array's elements are."""
+    return data.__array_interface__["data"][0]
+
+
+# A part made ready: it runs on the table and the values held.
+_Part: TypeAlias = Callable[[list[int], list[Any]], None]
+
+
+class Runner:
+    """A program made ready to run. Thread-safe. `settings` hold for what equations compile;
+    some arguments may be typed keys if `keyed`.
+    """
+
+    def __init__(self, recipe: Recipe, settings: Mapping[str, Any], keyed: bool = False) -> None:
+        self.recipe, self.settings, self._keyed = recipe, settings, keyed
+        self._table = [x if isinstance(x, int) else address_of(x) for x in recipe.table]
+        self._consts = list(map(Array, recipe.consts))
+        self._rows = [(s.number, s.place, s.dtype) for s in recipe.inputs]
+        self._blank: list[Any] = [None] * recipe.values
+        self.programs = [Program(p.steps, p.waves) for p in recipe.parts if isinstance(p, Segment)]
+        programs = iter(self.programs)
+        self._parts: list[_Part] = [
+            _segment(p, next(programs)) if isinstance(p, Segment) else self._call(p)
+            for p in recipe.parts
+        ]
+        self._outputs = [(r.value, r.weak, r.keyed) for r in recipe.outputs]
+
+    @property
+    def launches(self) -> int:
+        """How often all threads wait for each other in a call."""
+        return sum(p.launches for p in self.programs)
+
+    def run(self, args: Sequence[Value]) -> list[Array]:
+        """Run on one value for each input that is no constant."""
+        table, held = self._table.copy(), self._blank.copy()
+        if self._keyed:
+            args = [Array(words_of(x.data)) if is_keyed(aval_of(x)) else x for x in args]
+        given = [*self._consts, *args] if self._consts else args
+        for (number, place, dtype), value in zip(self._rows, given, strict=True):
+            data = value.data if type(value) is Array else _ingested(value, dtype)
+            flags = data.flags
+            if not (flags.c_contiguous and flags.aligned):
+                data = data.copy(order="C")
+            held[number] = data
+            if place >= 0:
+                table[place] = data.__array_interface__["data"][0]
+        recipe = self.recipe
+        if recipe.arena_bytes:
+            with arena.checkout(recipe.arena_bytes) as base:
+                for place, offset in recipe.arena:
+                    table[place] = base + offset
+                for part in self._parts:
+                    part(table, held)
+        else:
+            for part in self._parts:
+                part(table, held)
+        return [
+            self._output(value, weak, held, given)
+            if not keyed and type(value) is int
+            else _special(value, weak, keyed, held)
+            for value, weak, keyed in self._outputs
+        ]
+
+    def _output(self, number: int, weak: bool, held: list[Any], given: Sequence[Value]) -> Array:
+        data = held[number]
+        if number < len(given):  # an input is returned as it is
+            value = given[number]
+            if type(value) is Array and value.data is data and value.weak == weak:
+                return value
+        return Array(data, weak)
+
+    def _call(self, call: Call) -> _Part:
+        def run(table: list[int], held: list[Any]) -> None:
+            operands = [held[x] if isinstance(x, int) else x for x in call.inputs]
+            if self.settings:
+                with config.scope(**self.settings):  # for what the equation itself compiles
+                    outs = call.prim.eval(*operands, **call.params)
+            else:
+                outs = call.prim.eval(*operands, **call.params)
+            for slot, out in zip(call.outputs, outs, strict=True):
+                data = out.data if isinstance(out, Array) else np.asarray(out)
+                data = np.ascontiguousarray(data).reshape(data.shape)
+                held[slot.number] = data
+                if slot.place >= 0:
+                    table[slot.place] = address_of(data)
+            for number in call.dead:
+                held[number] = None
+
+        return run
+
+
+def _segment(segment: Segment, program: Program) -> _Part:
+    fresh = [(s.number, s.place, s.shape, s.dtype) for s in segment.fresh]
+    dead, empty, launch = segment.dead, arena.empty, program.run
+
+    def run(table: list[int], held: list[Any]) -> None:
+        for number, place, shape, dtype in fresh:
+            held[number] = data = empty(shape, dtype)
+            if place >= 0:
+                table[place] = data.__array_interface__["data"][0]
+        launch(table)
+        for number in dead:
+            held[number] = None
+
+    return run
+
+
+def _special(value: int | NDArray, weak: bool, keyed: bool, held: list[Any]) -> Array:
+    """An output that is a literal, or typed keys."""
+    if not isinstance(value, int):
+        return Array(value, weak)
+    return Array(keys_of(held[value])) if keyed else Array(held[value], weak)
+
+
+def _ingested(value: Value, dtype: DType) -> NDArray:
+    """A NumPy array or a number as data; raises for integers that do not fit."""
+    if isinstance(value, np.ndarray) and value.dtype == dtype:
+        return value
+    return asvalue(value, "argument of a compiled program").data
