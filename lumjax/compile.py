@@ -8,7 +8,6 @@ transformation it becomes one `call` equation.
 from __future__ import annotations
 
 import functools
-import inspect
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,11 +24,11 @@ from lumjax.donation import check_distinct, given_arrays, settled
 from lumjax.dtype import canonicalize
 from lumjax.errors import (
     ArgumentTypeError,
-    ArgumentValueError,
     StaticArgumentError,
     user_source,
 )
 from lumjax.misses import History, Signature, compiled, named
+from lumjax.options import as_set, resolved, settings_of
 from lumjax.record import record
 from lumjax.trace.array import Array
 from lumjax.trace.aval import ShapedArray
@@ -90,6 +89,7 @@ class Program:
     out_tree: tree.PyTreeDef
     settings: Mapping[str, Any]  # of the search, on top of those in force
     name: str = ""
+    kept: bool = False  # by the function, for the next call
     _executable: Executable | Recalled | None = None
 
     def executable(self) -> Executable | Recalled:
@@ -98,6 +98,15 @@ class Program:
             self._executable = recaller().executable_of(self.jaxpr, self.settings, self._compiled)
             compiled(self.name, self._executable.seconds)
         return self._executable
+
+    def on_arrays(self) -> Callable[[Sequence[Value]], Any]:
+        """The compiled program as a function of its leaves, for calls that need no more."""
+        run, consts, unflatten = self.executable().run, self.consts, self.out_tree.unflatten
+        if consts:
+            return lambda args: unflatten(run([*consts, *args]))
+        if self.out_tree.is_leaf():
+            return lambda args: run(args)[0]
+        return lambda args: unflatten(run(args))
 
     def _compiled(self) -> Executable:
         return compiler().executable_of(self.jaxpr, self.settings)
@@ -125,6 +134,21 @@ def _axis_environment() -> tuple[Any, ...]:
     return tuple((t.axis_name, t.axis_size) for t in traces if t.axis_name is not None)
 
 
+def _array_key(args: Sequence[Any]) -> tuple[Any, ...] | None:
+    """What the program of a call is looked up by if all its arguments are arrays and it is outside
+    of every transformation; None for other calls.
+    """
+    if len(active_traces()) > 1:
+        return None
+    key: list[Any] = [config.compiled_key()]
+    for x in args:
+        if type(x) is not Array:
+            return None
+        data = x.data
+        key += (data.shape, data.dtype, x.weak)
+    return tuple(key)
+
+
 class Jitted(Generic[P, R]):
     """A function compiled once per signature; made by `jit`."""
 
@@ -143,15 +167,22 @@ class Jitted(Generic[P, R]):
         self.donate = donate
         self.settings = settings or {}
         self._programs: dict[Any, Program] = {}
+        self._quick: dict[Any, Callable[[Sequence[Value]], Any]] = {}  # by _array_key
         self._history = History(self._name)
         self._lock = threading.RLock()
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run the program of this signature, compiling it first if it is new."""
+        key = None if kwargs else _array_key(args)
+        quick = self._quick.get(key)
+        if quick is not None:
+            return quick(args)
         program, leaves = self._program(args, kwargs)
         values = [*program.consts, *leaves] if program.consts else leaves
         if type(current()) is EvalTrace and not any(isinstance(v, Tracer) for v in values):
             outs = program.executable().run(values)
+            if key is not None and program.kept:
+                self._quick[key] = program.on_arrays()
         else:
             outs = call_p.bind(*values, jaxpr=program.jaxpr, name=self._name)
         result: Any = program.out_tree.unflatten(outs)
@@ -200,6 +231,7 @@ class Jitted(Generic[P, R]):
         program, keep = self._trace(static, in_tree, [ShapedArray(*s) for s in signature])
         if keep:
             self._programs[key] = program
+            program.kept = True
         names = named(self._names(in_tree), len(signature))
         found = Signature(in_tree, static, signature, settings, axes, names)
         self._history.add(found, user_source(), time.perf_counter() - started, keep)
@@ -319,6 +351,7 @@ class Jitted(Generic[P, R]):
         """Forget every program."""
         with self._lock:
             self._programs.clear()
+            self._quick.clear()
             self._history = History(self._name)
 
     def _cache_size(self) -> int:
@@ -418,82 +451,6 @@ class Compiled:
         return self.executable.timeline().totals()
 
 
-def _as_set(value: Any, kind: type, name: str) -> frozenset[Any]:
-    if value is None:
-        return frozenset()
-    found = (value,) if isinstance(value, kind) else tuple(value)
-    for v in found:
-        if not isinstance(v, kind):
-            raise ArgumentTypeError(
-                operation="jit",
-                required=f"{name} of {kind.__name__}s",
-                got=f"{v!r} of type {type(v).__name__}",
-                fix=f"pass one {kind.__name__} or a sequence of them",
-            )
-    return frozenset(found)
-
-
-def _resolve(
-    fun: Callable[..., Any], nums: frozenset[int], names: frozenset[str], what: str
-) -> tuple[frozenset[int], frozenset[str]]:
-    """Let a parameter named by position also be passed by keyword, and the other way round."""
-    try:
-        parameters = list(inspect.signature(fun).parameters.values())
-    except (TypeError, ValueError):
-        return nums, names
-    positional = [
-        p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
-    ]
-    has_rest = any(p.kind is p.VAR_POSITIONAL for p in parameters)
-    known = {p.name for p in parameters}
-    unknown = [n for n in names if n not in known]
-    if unknown and not any(p.kind is p.VAR_KEYWORD for p in parameters):
-        raise ArgumentValueError(
-            operation=f"jit of {getattr(fun, '__name__', fun)}",
-            required=f"{what}_argnames among {', '.join(sorted(known))}",
-            got=", ".join(sorted(unknown)),
-            fix="correct the name",
-        )
-    if not has_rest:
-        for n in nums:
-            if not -len(positional) <= n < len(positional):
-                raise ArgumentValueError(
-                    operation=f"jit of {getattr(fun, '__name__', fun)}",
-                    required=f"{what}_argnums within {len(positional)} positional parameters",
-                    got=str(n),
-                    fix="correct the position",
-                )
-    all_nums = nums | {k for k, n in enumerate(positional) if n in names}
-    all_names = names | {positional[n] for n in nums if -len(positional) <= n < len(positional)}
-    return all_nums, all_names
-
-
-_KEYWORDS = {
-    "search_evaluations": "search",
-    "search_seconds": "timeout",
-    "search_profile": "profile",
-    "search_background": "background",
-    "search_memory": "memory",
-}
-
-
-def _settings(**given: Any) -> dict[str, Any]:
-    """Keyword arguments as settings, those that are None left out; raises for bad values."""
-    chosen = {name: value for name, value in given.items() if value is not None}
-    for name, value in chosen.items():
-        try:
-            with config.scope(**{name: value}):
-                pass
-        except (ArgumentTypeError, ArgumentValueError) as error:
-            raise type(error)(
-                operation="jit",
-                required=f"{_KEYWORDS[name]} to be {error.required}",
-                got=error.got,
-                fix=error.fix,
-            ) from None
-    return chosen
-
-
 def jit(
     fun: Callable[P, R] | None = None,
     /,
@@ -568,19 +525,19 @@ def jit(
             got=f"{fun!r} of type {type(fun).__name__}",
             fix="pass the function itself, not its result",
         )
-    nums, names = _resolve(
+    nums, names = resolved(
         fun,
-        _as_set(static_argnums, int, "static_argnums"),
-        _as_set(static_argnames, str, "static_argnames"),
+        as_set(static_argnums, int, "static_argnums"),
+        as_set(static_argnames, str, "static_argnames"),
         "static",
     )
-    donated = _resolve(
+    donated = resolved(
         fun,
-        _as_set(donate_argnums, int, "donate_argnums"),
-        _as_set(donate_argnames, str, "donate_argnames"),
+        as_set(donate_argnums, int, "donate_argnums"),
+        as_set(donate_argnames, str, "donate_argnames"),
         "donate",
     )
-    settings = _settings(
+    settings = settings_of(
         search_evaluations=search,
         search_seconds=timeout,
         search_profile=profile,

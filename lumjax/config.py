@@ -279,6 +279,10 @@ class Config:
 
     def compiled_key(self) -> tuple[Any, ...]:
         """What a compiled program depends on: how it was searched, besides the above."""
+        local = self._local
+        stack = local.stack
+        if local.base is self._base and local.top is (stack[-1] if stack else None):
+            return local.compiled
         return self._keys().compiled
 
     def _keys(self) -> _Scopes:

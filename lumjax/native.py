@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from lumjax.config import config
+from lumjax.cpu import arena
 from lumjax.cpu.render import unsupported
 from lumjax.cpu.runtime import Compiled, Program, Step, compile_kernels
 from lumjax.kernel.ir import Kernel
@@ -90,7 +91,7 @@ def _runner(compiled: Compiled) -> Any:
     def run(kernel: Kernel, buffers: Mapping[str, NDArray], sizes: Mapping[str, int]) -> None:
         places = range(len(kernel.buffers) + len(kernel.sizes))
         step = Step(compiled, list(places), sizes)
-        addresses = [buffers[b.name].__array_interface__["data"][0] for b in kernel.buffers]
+        addresses = [arena.address_of(buffers[b.name]) for b in kernel.buffers]
         Program([step]).run([*addresses, *(sizes[n] for n in kernel.sizes)])
 
     return run

@@ -137,7 +137,7 @@ class Runner:
             for name, (buffer, sizes) in named.items():
                 array = _filled(buffer, sizes, rng)
                 self._kept.append(array)
-                table[places[name]] = array.__array_interface__["data"][0]
+                table[places[name]] = arena.address_of(array)
             self._tables.append(table)
         self._next: Iterator[list[int]] = cycle(self._tables)
 

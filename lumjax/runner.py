@@ -13,6 +13,7 @@ import numpy as np
 
 from lumjax.config import config
 from lumjax.cpu import arena
+from lumjax.cpu.arena import address_of
 from lumjax.cpu.runtime import AnyStep, Program
 from lumjax.dtype import DType
 from lumjax.expansion import is_keyed, keys_of, words_of
@@ -22,6 +23,7 @@ from lumjax.trace.array import Array
 from lumjax.trace.core import Params, Primitive, Value, aval_of
 
 NDArray: TypeAlias = np.ndarray[Any, Any]
+_DENSE = 0x101  # NumPy's flags of arrays in C order (1) that are aligned (256)
 
 
 @record
@@ -88,11 +90,6 @@ class Recipe:
     peak_bytes: int  # the least that any plan needs for what lies in the arena
 
 
-def address_of(data: NDArray) -> int:
-    """Where an array's elements are."""
-    return data.__array_interface__["data"][0]
-
-
 # A part made ready: it runs on the table and the values held.
 _Part: TypeAlias = Callable[[list[int], list[Any]], None]
 
@@ -129,12 +126,11 @@ class Runner:
         given = [*self._consts, *args] if self._consts else args
         for (number, place, dtype), value in zip(self._rows, given, strict=True):
             data = value.data if type(value) is Array else _ingested(value, dtype)
-            flags = data.flags
-            if not (flags.c_contiguous and flags.aligned):
+            if data.flags.num & _DENSE != _DENSE:
                 data = data.copy(order="C")
             held[number] = data
             if place >= 0:
-                table[place] = data.__array_interface__["data"][0]
+                table[place] = address_of(data)
         recipe = self.recipe
         if recipe.arena_bytes:
             with arena.checkout(recipe.arena_bytes) as base:
@@ -188,7 +184,7 @@ def _segment(segment: Segment, program: Program) -> _Part:
         for number, place, shape, dtype in fresh:
             held[number] = data = empty(shape, dtype)
             if place >= 0:
-                table[place] = data.__array_interface__["data"][0]
+                table[place] = address_of(data)
         launch(table)
         for number in dead:
             held[number] = None

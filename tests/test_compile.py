@@ -25,6 +25,7 @@ from lumjax.errors import (
     StaticArgumentError,
     UnsupportedError,
 )
+from lumjax.trace.array import Array
 from lumjax.trace.core import active_traces
 
 
@@ -335,3 +336,61 @@ def test_cache_on_disk_survives_damage(tmp_path):
     assert not cached
     assert warned >= 1
     assert run_program(tmp_path) == (bits, True, 0)  # rewritten
+
+
+# ---- calls whose arguments are all arrays are looked up by these alone
+
+
+def test_what_such_calls_are_looked_up_by():
+    f = lumjax.jit(lambda x, y: x + y)
+    x = jnp.arange(4)
+    kinds = [x, x[:2], x[:1], x.astype(jnp.float16), x.astype(jnp.float32), jnp.ones((4, 1))]
+    for _ in range(2):
+        for a in kinds:
+            for b in (x[:1], x[:1].astype(jnp.float32), jnp.asarray(2), lumjax.numpy.sin(2)):
+                got, want = f(a, b), a + b
+                assert (got.shape, got.dtype, got.weak_type) == (
+                    want.shape, want.dtype, want.weak_type,
+                )  # fmt: skip
+                np.testing.assert_array_equal(got, want)
+    count = f._cache_size()
+    f(x, x[:1])
+    assert f._cache_size() == count
+
+
+def test_such_calls_know_transformations_settings_and_structure():
+    f = lumjax.jit(lambda *xs: {"sum": sum(xs) * 2.0, "first": xs[0]})
+    x = jnp.ones(3)
+    f(x)
+    f(x)
+    assert f(x)["first"] is x
+    np.testing.assert_array_equal(f(x, x)["sum"], [4, 4, 4])
+    np.testing.assert_array_equal(lumjax.grad(lambda x: f(x)["sum"].sum())(x), [2, 2, 2])
+    np.testing.assert_array_equal(lumjax.vmap(lambda x: f(x)["sum"])(x), [2, 2, 2])
+    with config.scope(debug_nans=True), pytest.raises(FloatingPointError):
+        f(x * jnp.nan)
+    assert np.isnan(np.asarray(f(x * jnp.nan)["sum"])).all()
+    f.clear_cache()
+    f(x)
+    assert f._cache_size() == 1
+
+
+def test_such_calls_keep_what_the_function_closed_over():
+    table = jnp.arange(6.0)
+    f = lumjax.jit(lambda i: table[i] + table[0])
+    for _ in range(3):
+        assert f(jnp.asarray(3)) == 3.0
+
+
+def test_such_calls_of_views_and_donated_arrays():
+    f = lumjax.jit(lambda x: x + 1)
+    x = np.arange(12.0, dtype=np.float32).reshape(3, 4)
+    for view in (x, x.T, x[:, ::2], x[::-1], np.ascontiguousarray(x)[1:], x[:0]):
+        for _ in range(2):
+            np.testing.assert_array_equal(f(Array(view)), view + 1)
+    g = lumjax.jit(lambda x: x + 1, donate_argnums=0)
+    for _ in range(3):
+        y = jnp.ones(3)
+        g(y)
+        with pytest.raises(lumjax.errors.DonationError):
+            g(y)

@@ -236,7 +236,7 @@ class Program:
         self._scratch = 0
         rows = self._rows_of(steps, range(len(steps)) if waves is None else waves)
         self._count, self._address = len(rows), self._table_of(rows)
-        self._pack = struct.Struct("")
+        self._pack, self._native = struct.Struct(""), pool.native()
 
     @property
     def launches(self) -> int:
@@ -335,7 +335,10 @@ class Program:
         if self._nested:  # loops write into it
             table = ctypes.create_string_buffer(table, len(table))
         if not self._scratch:
-            pool.run(self._address, self._count, table, 0, 0, self._parallel)
+            if self._parallel:
+                pool.run(self._address, self._count, table, 0, 0, True)
+            elif self._native.run(self._address, self._count, table, None, None, 0):
+                self._native.reraise()
             return
         threads = objects.cpu_count() if self._parallel else 1
         with arena.checkout(self._scratch * threads) as scratch:

@@ -386,3 +386,13 @@ def test_the_arena_keeps_no_more_than_its_limit(monkeypatch):
 def test_size_classes_waste_little():
     for size in (1, 4096, 4097, 10**6, 12345678, 1 << 30):
         assert size <= arena.size_class(size) <= max(8192, size * 9 // 8)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8", "complex128"])
+def test_addresses_are_those_that_numpy_states(dtype):
+    whole = np.zeros((4, 6), dtype)
+    locked = whole.copy()
+    locked.flags.writeable = False
+    views = (whole, whole[1:, 2:], whole.T, whole[::-1], whole[:0], locked, np.zeros((), dtype))
+    for view in views:
+        assert arena.address_of(view) == view.__array_interface__["data"][0]
