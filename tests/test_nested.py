@@ -15,7 +15,8 @@ import lumjax
 import lumjax.numpy as jnp
 from lumjax import lax
 from lumjax.control import scanning
-from lumjax.testing.programs import RandomChooser, build, check_program
+from lumjax.testing import check_program
+from lumjax.testing.programs import RandomChooser, build
 
 rng = np.random.default_rng(3)
 X = jnp.asarray(rng.normal(size=(40, 8)).astype(np.float32))

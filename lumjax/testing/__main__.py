@@ -4,6 +4,6 @@ from __future__ import annotations
 
 import sys
 
-from lumjax.testing.programs import main
+from lumjax.testing.sweep import main
 
 sys.exit(main())

@@ -102,9 +102,14 @@ class _Draws:
 
 
 @st.composite
-def programs(draw: Any, ops: Sequence[str] | None = None, max_nodes: int = 12) -> Program:
-    """Random programs over the vocabulary (`ops` restricts it): `.fn`, `.args`, `.source()`."""
-    return build(_Draws(draw), max_nodes, ops)
+def programs(
+    draw: Any, ops: Sequence[str] | None = None, max_nodes: int = 12, flow: bool = False
+) -> Program:
+    """Random programs over the vocabulary (`ops` restricts it): `.fn`, `.args`, `.source()`.
+
+    `flow`: with functions inside: branches, loops, mapped, differentiated, recomputed ones.
+    """
+    return build(_Draws(draw), max_nodes, ops, flow)
 
 
 def gradient_property(*strategies: Any, order: int = 1) -> Callable[[Callable[..., Any]], Any]:

@@ -246,7 +246,7 @@ def _foldable(eqn: Eqn) -> bool:
     if eqn.effect is not Effect.NONE or any(True for _ in sub_jaxprs(eqn.params)):
         return False
     for v in eqn.outputs:
-        small = all(isinstance(n, int) for n in v.aval.shape) and v.aval.dtype.kind != "V"
+        small = all(isinstance(n, int) for n in v.aval.shape) and v.aval.dtype.names is None
         if not small or math.prod(cast("tuple[int, ...]", v.aval.shape)) > _FOLD_LIMIT:
             return False
     form = eqn.prim.form(*[a.aval for a in eqn.inputs], **eqn.params)

@@ -71,7 +71,7 @@ class StageTrace(Trace):
         if isinstance(x, StageTracer) and x.owner is self:
             return x.var
         aval = aval_of(x)
-        if aval.ndim == 0 and not isinstance(x, Tracer) and aval.dtype.kind != "V":
+        if aval.ndim == 0 and not isinstance(x, Tracer) and aval.dtype.names is None:
             return Literal(np.asarray(x.data if isinstance(x, Array) else x, aval.dtype), aval)
         if (var := self._const_index.get(id(x))) is None:
             var = self._const_index[id(x)] = Var(aval)

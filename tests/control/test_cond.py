@@ -7,6 +7,7 @@ from collections import namedtuple
 import numpy as np
 import pytest
 
+import lumjax
 import lumjax.ops as ops
 from lumjax import dtype as dt
 from lumjax.config import config
@@ -258,3 +259,24 @@ def test_the_record():
     assert dt.is_integer(
         stage(lambda p: (cond(p, lambda: 1, lambda: 2),), (scalar(bool),)).jaxpr.out_avals[0].dtype
     )
+
+
+@pytest.mark.parametrize("dtype", [dt.float16, dt.bfloat16, dt.float32], ids=str)
+def test_branches_with_residuals_of_their_own(dtype):
+    """Where the other branch ran, a residual's slot holds zeros, of any dtype."""
+
+    def f(x):
+        both = lambda y: (ops.mul(ops.sin(y), ops.reduce_sum(y, (0,))), ops.reduce_max(y, (0,)))
+        one = cond(True, lambda y: both(y)[0], lambda y: y, x)
+        return switch(1, [lambda y: y, lambda y: ops.exp(both(y)[1]) * y, ops.cos], one)
+
+    x = np.asarray([0.5, 1.0], dtype)
+    out, pull = lumjax.vjp(f, x)
+    assert out.dtype == dtype
+    plain = lambda y: (lambda z: ops.exp(ops.reduce_max(z, (0,))) * z)(
+        ops.mul(ops.sin(y), ops.reduce_sum(y, (0,)))
+    )
+    want, other = lumjax.vjp(plain, x)
+    near = 1e-5 if dtype == dt.float32 else 0.05
+    for got, ref in [(out, want), (pull(want)[0], other(want)[0])]:
+        np.testing.assert_allclose(np.asarray(got, float), np.asarray(ref, float), rtol=near)

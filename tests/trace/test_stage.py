@@ -197,3 +197,13 @@ def test_a_tracer_has_its_aval():
         return [x]
 
     stage(f, [f32(2, weak=True)])
+
+
+@pytest.mark.parametrize("dtype", dt.NUMERIC, ids=str)
+def test_scalars_of_every_dtype_are_literals(dtype):
+    """Of bfloat16 too, whose kind is NumPy's for structures."""
+    staged = stage(lambda: [np.ones((), dtype)], [])
+    assert staged.consts == ()
+    (out,) = staged.jaxpr.outputs
+    assert isinstance(out, Literal)
+    assert out.aval.dtype == dt.canonicalize(dtype)
