@@ -42,7 +42,12 @@ class Chooser:
 
     def _forced(self, roots: Sequence[Root]) -> Planned:
         return forced(
-            roots, self.encoded.layout, self.machine, self.memo, memory=self.budget.memory
+            roots,
+            self.encoded.layout,
+            self.machine,
+            self.memo,
+            self.budget.memory,
+            self.encoded.large,
         )
 
     def _improved(self, planned: Planned) -> Planned:

@@ -81,6 +81,7 @@ class Encoded:
     outputs: tuple[Root, ...]
     stored: tuple[Root, ...]
     layout: Mapping[Term, tuple[Axis, ...]]  # the dims' order of the values that terms came from
+    large: bool = False  # whether there are values that are too large to store for what they are
 
     @property
     def roots(self) -> tuple[Root, ...]:
@@ -173,7 +174,11 @@ class _Encoder:
             roots.append(root)
         n = len(self.outputs)
         return Encoded(
-            tuple(self.buffers.values()), tuple(roots[:n]), tuple(roots[n:]), self.layout
+            tuple(self.buffers.values()),
+            tuple(roots[:n]),
+            tuple(roots[n:]),
+            self.layout,
+            bool(self.region.inside),
         )
 
     def _root_term(self, v: Var) -> Term:

@@ -204,7 +204,7 @@ class _Count:
     def _operands(self) -> tuple[float, float, float]:
         gathered = irregular = staged = 0.0
         for term, (x, y) in self.sums.items():
-            right, left, column = _sides(self.roots, term, x, y, self.axes)
+            right, left, column = oriented(self.roots, term, x, y, self.axes)
             loads = [t for t in _inside(right) if isinstance(t, Load)]
             kinds = [walk(t, column) for t in loads]
             plain = isinstance(right, Load) and not isinstance(right.valid, Expr)
@@ -252,7 +252,7 @@ def _transposed(left: Load, term: Reduction) -> bool:
     return bool(last) and not last & {a.name for a in term.axes}
 
 
-def _sides(
+def oriented(
     roots: Sequence[Root], term: Reduction, x: Term, y: Term, axes: Mapping[str, Axis]
 ) -> tuple[Term, Term, str]:
     """The operand that has the columns, the other one, and the columns' axis."""

@@ -8,6 +8,7 @@ lives in the tiles of a loop, is stored where that is predicted to pay.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import TypeAlias
 
 from lumjax.egraph.cost import Machine, extent_of, factors, memory_time, work
@@ -231,13 +232,17 @@ def _by_columns(root: Root, grid: frozenset[str]) -> bool:
 
 
 def _space(layout: Layout, members: Sequence[Members], machine: Machine) -> float:
-    """What the temporaries are worth: bytes beyond a fair part of inputs and outputs are dear."""
+    """What the memory that a plan needs for itself is worth."""
     size = sum(bytes_of(r.buffer) for r in layout.roots if not _kept(r.buffer))
-    if not size:
-        return 0.0
     most = peak(layout, members)
-    price = machine.space * size + machine.excess * max(0, most - layout.room)
+    price = machine.space * size + excess(most, layout.room, machine)
     return price + _OVER * max(0, most - layout.limit) if layout.limit else price
+
+
+def excess(most: int, room: int, machine: Machine) -> float:
+    """What bytes beyond a fair part of inputs and outputs are worth: the more, the dearer each."""
+    beyond = max(0, most - room)
+    return machine.excess * beyond * (1 + beyond / max(1, room))
 
 
 def _kept(buffer: Buffer) -> bool:
@@ -246,31 +251,37 @@ def _kept(buffer: Buffer) -> bool:
 
 
 def peak(layout: Layout, members: Sequence[Members]) -> int:
-    """The most bytes of temporaries that are alive at once, if groups run in this order."""
-    last: dict[str, int] = {}
-    for k, m in enumerate(members):
-        last.update((t.buffer.name, k) for t in layout.cluster(m) if isinstance(t, Load))
+    """The most bytes that are alive at once, if groups run in this order: temporaries, and what
+    kernels need for themselves. Neighbours run at once unless one reads what another writes.
+    """
+    read = [{t.buffer.name for t in layout.cluster(m) if isinstance(t, Load)} for m in members]
+    wave: list[int] = []
+    written: set[str] = set()
+    for m, names_read in zip(members, read, strict=True):
+        begins = not wave or not written.isdisjoint(names_read)
+        written = set(names(m)) | (set[str]() if begins else written)
+        wave.append((wave[-1] if wave else -1) + begins)
+    last = {n: w for w, names_read in zip(wave, read, strict=True) for n in names_read}
     change = [0] * (len(members) + 1)
-    for k, m in enumerate(members):
+    for w, m in zip(wave, members, strict=True):
+        own = check(layout, m).workspace(layout.fold)
+        change[w] += own
+        change[w + 1] -= own
         for r in m:
             if not _kept(r.buffer):
-                change[k] += bytes_of(r.buffer)
-                change[last.get(r.buffer.name, k) + 1] -= bytes_of(r.buffer)
-    most = alive = 0
-    for step in change:
-        alive += step
-        most = max(most, alive)
-    return most
+                change[w] += bytes_of(r.buffer)
+                change[last.get(r.buffer.name, w) + 1] -= bytes_of(r.buffer)
+    return max(accumulate(change), default=0)
 
 
-def room(roots: Sequence[Root]) -> int:
+def room(roots: Sequence[Root], large: bool = False) -> int:
     """The bytes of temporaries that are no excess: a quarter of what comes in and goes out, and as
-    much as nobody misses.
+    much as nobody misses, unless there are values that are too `large` to store.
     """
     kept = {r.buffer.name: r.buffer for r in roots if _kept(r.buffer)}
     for r in roots:
         kept.update((t.buffer.name, t.buffer) for t in loads(r.term) if _kept(t.buffer))
-    return max(_FREE, sum(map(bytes_of, kept.values())) // 4)
+    return max(0 if large else _FREE, sum(map(bytes_of, kept.values())) // 4)
 
 
 # ---- the stores that pay
@@ -297,13 +308,14 @@ def forced(
     machine: Machine,
     memo: Memo | None = None,
     memory: int = 0,
+    large: bool = False,
 ) -> Planned:
     """The cheaper of the two groupings that store only what must be: with and without folds."""
     plans: list[Planned] = []
     memo = {} if memo is None else memo
     for fold in (False, True):
         layout = Layout(roots, order, fold, memo)
-        layout.room, layout.limit = room(roots), memory
+        layout.room, layout.limit = room(roots, large), memory
         store_forced(layout)
         plans.append(arrange(layout, machine))
         if len(layout.roots) == len(roots):
@@ -364,7 +376,7 @@ def _shared(planned: Planned, machine: Machine) -> list[Term]:
         points = extent_of(free_names(t), axes)
         size = int(points) * t.dtype.itemsize
         price = memory_time(2 * size, machine) + machine.space * size
-        price += machine.excess * max(0, size - planned.layout.room)
+        price += excess(size, planned.layout.room, machine)
         if gain > price:
             worth.append((gain - price, -k, t))
     return [t for _, _, t in sorted(worth, reverse=True, key=lambda w: w[:2])[:_CANDIDATES]]

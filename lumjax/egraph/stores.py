@@ -13,6 +13,7 @@ from functools import cached_property
 
 from lumjax.egraph.cost import Machine, extent_of, factors, kernel_time, term_flops
 from lumjax.egraph.layout import Layout, Members, Names, names, over, rebuilt
+from lumjax.egraph.workspace import workspace
 from lumjax.kernel.emit import Reject
 from lumjax.kernel.roles import Roles, fold_roles
 from lumjax.kernel.term import (
@@ -66,6 +67,7 @@ class Check:
         # The group as kernels see it and the roles of its axes, if it takes a loop over tiles.
         self.folded: tuple[list[Term], list[Root], Roles] | None = None
         self._seconds: float | None = None
+        self._workspace: int | None = None
 
     def problem(self, fold: bool) -> Term | None:
         """A term to store so that one loop program computes the group; None if one does."""
@@ -114,6 +116,13 @@ class Check:
             terms, roots, roles = self.kernel(fold)
             self._seconds = kernel_time(terms, roots, self.axes, machine, roles)
         return self._seconds
+
+    def workspace(self, fold: bool) -> int:
+        """Bytes that the group's kernel needs for itself."""
+        if self._workspace is None:
+            terms, roots, roles = self.kernel(fold)
+            self._workspace = workspace(terms, roots, self.axes, roles)
+        return self._workspace
 
     def kernel(self, fold: bool) -> tuple[Sequence[Term], Sequence[Root], Roles | None]:
         """The group as a kernel sees it, and the roles of its axes if it is a loop over tiles."""

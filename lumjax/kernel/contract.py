@@ -237,11 +237,15 @@ class Panels:
     k: tuple[Axis, ...]
 
 
-def stage_right(emitter: Emitter, tiling: Tiling) -> Panels | None:
-    """Append the phase that lays out the right side in panels; None where it is read in place."""
+def stage_right(emitter: Emitter, tiling: Tiling, deep: int | None = None) -> Panels | None:
+    """Append the phase that lays out the right side in panels; None where it is read in place.
+
+    `deep` is how much of the sum is walked at once: all of it unless given.
+    """
     assert emitter.target is not None, "tiles are shaped for a target"
     outer = tuple(a for a in tiling.outer if a.name in free_names(tiling.rhs))
-    total = extent(emitter, (*outer, tiling.n, *tiling.k)) * held(tiling.term).itemsize
+    walked = extent(emitter, (*outer, *tiling.k)) if deep is None else deep
+    total = walked * extent(emitter, [tiling.n]) * held(tiling.term).itemsize
     uses = extent(emitter, [tiling.m, *(a for a in tiling.outer if a not in outer)])
     wide = extent(emitter, [tiling.n]) >= WIDE
     large = wide and total > emitter.target.l2 // 2 and uses >= 64

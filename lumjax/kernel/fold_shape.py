@@ -228,7 +228,7 @@ def carry_right(
         balanced(height, min(extent(emitter, [rows]), tile.height)),
         cols,
     )
-    return Right(tiling, stage_right(emitter, tiling))
+    return Right(tiling, stage_right(emitter, tiling, tile.width))
 
 
 def _needed(term: Term, axes: Sequence[Axis]) -> tuple[Axis, ...]:

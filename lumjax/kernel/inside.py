@@ -16,7 +16,7 @@ from lumjax.trace.dim import Dim, Expr, IndexOp
 from lumjax.trace.form import Contract, Form, Gather, Map, Move, Reduce, Scatter
 from lumjax.trace.view import IndexMap
 
-_SHORT = 128  # a reduced extent up to which computing an element again is cheap
+_SHORT = 256  # a reduced extent up to which computing an element again is cheap
 _LONGER = 2  # how many times longer than that extent the rows must be; more where it is not short
 _MUCH_LONGER = 8
 _SMALLER = 4  # how many times smaller than what it becomes in a contraction a family may be

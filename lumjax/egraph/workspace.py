@@ -1,0 +1,107 @@
+"""How much memory a kernel needs for itself: copies of operands, partial results.
+
+What kernel/contract.py, kernel/fold_shape.py and kernel/window.py will take is told from the terms
+alone, before a kernel is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from lumjax import dtype as dt
+from lumjax.egraph.features import extent_of, factors, oriented, walk
+from lumjax.kernel.contract import DEEP, MOST_PARTS, REUSED, SHALLOW, TILE_WORK, WIDE
+from lumjax.kernel.region import volume
+from lumjax.kernel.roles import Roles
+from lumjax.kernel.term import Axis, Load, Reduction, Root, Term, free_names, subterms
+from lumjax.trace import dim as dims
+from lumjax.trace.dim import Expr
+
+_TILE = 128  # of the stream
+_IN_PLACE = 1 << 18  # bytes of a right side that stays in the second-level cache
+
+
+def workspace(
+    terms: Iterable[Term], roots: Sequence[Root], axes: Mapping[str, Axis], roles: Roles | None
+) -> int:
+    """Bytes of the buffers that a kernel computing these terms keeps between its phases."""
+    if roles is not None:
+        return _loop(roles, axes)
+    total = 0
+    for term in terms:
+        pair = factors(term)
+        if isinstance(term, Reduction) and pair is not None:
+            right, left, column = oriented(roots, term, *pair, axes)
+            total += _contraction(term, left, right, column, axes)
+    return total
+
+
+def _contraction(
+    term: Reduction, left: Term, right: Term, column: str, axes: Mapping[str, Axis]
+) -> int:
+    """The right side's copy, the left side's in the order of that copy, and partial sums."""
+    free = free_names(term)
+    size = _size(term)
+    copy = _copy(term, left, right, column, axes)
+    uses = extent_of(free - free_names(left), axes)
+    if _windows(right) and uses >= REUSED and isinstance(left, Load):
+        copy += extent_of(free_names(left), axes) * size
+    results = extent_of(free, axes)
+    depth = extent_of([a.name for a in term.axes], axes)
+    longest = max((extent_of([a.name], axes) for a in term.axes), default=1)
+    parts = min(results * depth // TILE_WORK, MOST_PARTS, depth // SHALLOW, longest)
+    return copy + (parts * results * size if parts > 1 and depth >= DEEP else 0)
+
+
+def _loop(roles: Roles, axes: Mapping[str, Axis]) -> int:
+    """Copies of what a loop over tiles contracts with: sides along the stream."""
+    total = 0
+    for inner in roles.inner:
+        total += _copy(inner.term, inner.left, inner.right, roles.along.name, axes)
+    for carry in roles.carries:
+        if carry.weights is not None and carry.values is not None:
+            column = carry.columns[-1].name
+            at_once = _TILE * extent_of([column], axes) * _size(carry.term)
+            if not _plain(carry.values, column) or at_once > _IN_PLACE:
+                total += _copy(carry.term, carry.weights, carry.values, column, axes)
+    return total
+
+
+def _copy(term: Reduction, left: Term, right: Term, column: str, axes: Mapping[str, Axis]) -> int:
+    """Bytes of the right side if it is laid out anew, 0 if it is read where it lies."""
+    names = free_names(right)
+    total = extent_of(names, axes) * _size(term)
+    if not _plain(right, column):
+        if _windows(right):
+            read = sum(volume(t.buffer.shape) for t in subterms(right) if isinstance(t, Load))
+            return min(total, read * _size(term))
+        return total
+    uses = extent_of(free_names(left) - names, axes)
+    wide = extent_of([column], axes) >= WIDE
+    return total if wide and total > _IN_PLACE and uses >= REUSED else 0
+
+
+def _size(term: Term) -> int:
+    return dt.accumulation_dtype(term.dtype).itemsize
+
+
+def _plain(right: Term, column: str) -> bool:
+    """Whether the right side is read from memory whose rows run along the columns."""
+    return (
+        isinstance(right, Load)
+        and not isinstance(right.valid, Expr)
+        and not right.indices
+        and column in free_names(right)
+        and walk(right, column) == 0
+    )
+
+
+def _windows(term: Term) -> bool:
+    """Whether a coordinate of a load moves along several axes."""
+    return any(
+        len(dims.symbols(c)) > 1
+        for t in subterms(term)
+        if isinstance(t, Load)
+        for c in t.coords
+        if isinstance(c, Expr)
+    )

@@ -1,0 +1,172 @@
+"""What plans need in memory: estimates are what kernels take, and nothing grows with the square."""
+
+import numpy as np
+import pytest
+
+import lumjax
+import lumjax.numpy as jnp
+from benchmarks import programs
+from lumjax.config import config
+from lumjax.egraph.encode import encode
+from lumjax.egraph.inline import inlined
+from lumjax.egraph.layout import Layout
+from lumjax.egraph.materialise import arrange, excess, peak, room
+from lumjax.egraph.scalar import Operations
+from lumjax.egraph.search import lower_for, search
+from lumjax.egraph.stores import check, store_forced
+from lumjax.trace.dim import evaluate
+from tests.egraph.planning import MACHINE, TARGET, offered, regions
+
+
+@pytest.fixture(autouse=True)
+def no_cache():
+    with config.scope(cache=False):
+        yield
+
+
+def aval(*shape, dtype=np.float32):
+    return lumjax.ShapeDtypeStruct(shape, dtype)
+
+
+def plans(f, *args):
+    """The chosen grouping of every region, before kernels are made."""
+    found = []
+    for region in regions(f, *args):
+        extraction, chooser = offered(region)
+        found.append(chooser.best(chooser.traced(), extraction)[0])
+    return found
+
+
+def buffers(planned):
+    return [r.buffer for p in planned for members in p.groups for r in members]
+
+
+def largest(planned):
+    """The elements of the largest value that is stored, results included."""
+    return max(int(np.prod(b.shape)) for b in buffers(planned))
+
+
+def attention(time, width, heads=2):
+    return programs._attention(lambda s, i, j: s), [aval(heads, time, width)] * 3
+
+
+def backward(time, width, heads=2):
+    f, args = attention(time, width, heads)
+
+    def gradients(weight, *args):
+        return lumjax.grad(lambda *a: jnp.sum(f(*a) * weight), (0, 1, 2))(*args)
+
+    return gradients, [*args, args[0]]
+
+
+SIZES = [(512, 32), (512, 64), (512, 128), (512, 256), (1024, 256), (4096, 64), (16384, 256)]
+
+
+@pytest.mark.parametrize(("time", "width"), SIZES)
+@pytest.mark.sampled(3)
+def test_rows_of_attention_are_never_stored(time, width):
+    f, args = attention(time, width)
+    planned = plans(f, *args)
+    assert [len(p.groups) for p in planned] == [1]
+    assert peak(planned[0].layout, planned[0].groups) <= 3 * 4 * 2 * time * width
+
+
+@pytest.mark.parametrize(("time", "width"), [s for s in SIZES if s[0] > 2 * s[1]])
+@pytest.mark.sampled(2)
+def test_gradients_of_attention_store_no_rows(time, width):
+    f, args = backward(time, width)
+    planned = plans(f, *args)
+    assert sum(len(p.groups) for p in planned) <= 4
+    assert largest(planned) < 2 * time * time
+    assert max(peak(p.layout, p.groups) for p in planned) <= 6 * 4 * 2 * time * width
+
+
+def materialised(region):
+    """The grouping of the traced program that stores whatever a loop over tiles would hold."""
+    encoded = inlined(encode(region, Operations(region)))
+    layout = Layout(encoded.roots, encoded.layout)
+    layout.room = room(encoded.roots)
+    store_forced(layout)
+    return arrange(layout, MACHINE)
+
+
+@pytest.mark.parametrize("width", [64, 256, 768, 1024])
+@pytest.mark.parametrize("rows", [2048, 8192])
+@pytest.mark.sampled(2)
+def test_many_classes_store_no_logits(width, rows):
+    classes = 50304
+
+    def f(x, w, labels):
+        loss = lambda x, w: programs.label_loss(x @ w, labels)
+        return lumjax.value_and_grad(loss, (0, 1))(x, w)
+
+    args = aval(rows, width), aval(width, classes), aval(rows, dtype=np.int32)
+    planned = plans(f, *args)
+    assert largest(planned) == width * classes  # the weights' gradient
+    (region,) = regions(f, *args)
+    plain = materialised(region)
+    (chosen,) = planned
+    assert peak(chosen.layout, chosen.groups) <= 0.4 * peak(plain.layout, plain.groups)
+
+
+@pytest.mark.parametrize(
+    ("f", "args"),
+    [
+        (jnp.matmul, (aval(256, 384), aval(384, 512))),
+        (lambda a, b: a @ b.T, (aval(256, 384), aval(512, 384))),
+        (lambda a, b: a.T @ jnp.exp(b), (aval(8192, 64), aval(8192, 96))),
+        attention(512, 64),
+        attention(512, 256),
+        backward(512, 64),
+        backward(256, 128),
+        (
+            lambda x, w: lumjax.lax.conv_general_dilated(x, w, (1, 1), "SAME"),
+            (aval(4, 32, 32, 32), aval(64, 32, 3, 3)),
+        ),
+    ],
+    ids=["matrices", "transposed", "long", "rows", "wide rows", "gradients", "short", "windows"],
+)
+@pytest.mark.sampled(3)
+def test_kernels_take_the_memory_that_plans_count(f, args):
+    lower = lower_for(TARGET)
+    expected = taken = 0
+    for region in regions(f, *args):
+        extraction, chooser = offered(region)
+        planned = chooser.best(chooser.traced(), extraction)[0]
+        for members, group in zip(planned.groups, planned.finished(), strict=True):
+            expected += check(planned.layout, members).workspace(planned.layout.fold)
+            kernel = lower(group)
+            sizes = dict(zip(kernel.sizes, kernel.extents, strict=True))
+            taken += sum(
+                int(evaluate(b.shape[0], sizes)) * b.dtype.itemsize for b in kernel.workspace
+            )
+    assert taken
+    assert 0.6 * taken <= expected <= 1.5 * taken
+
+
+def test_kernels_that_run_at_once_need_their_memory_at_once():
+    f, args = backward(512, 64)
+    (planned,) = plans(f, *args)
+    statistics, *gradients = planned.groups
+    assert len(gradients) == 2, "neither waits for the other"
+    copies = [check(planned.layout, g).workspace(planned.layout.fold) for g in gradients]
+    assert min(copies) > 0
+    stored = sum(4 * int(np.prod(r.buffer.shape)) for r in statistics)
+    assert peak(planned.layout, planned.groups) == stored + sum(copies)
+
+
+def test_the_more_memory_the_dearer_each_byte():
+    prices = [excess(n << 20, 4 << 20, MACHINE) for n in (2, 4, 8, 16)]
+    assert prices[:2] == [0.0, 0.0]
+    assert prices[3] > 3 * prices[2] > 0
+
+
+def test_small_programs_may_use_a_few_mib_unless_something_is_too_large_for_what_it_is():
+    (region,) = regions(lambda x: jnp.sum(x * x), aval(64, 64))
+    roots = encode(region, Operations(region)).roots
+    assert room(roots) == 4 << 20
+    assert room(roots, large=True) == (64 * 64 + 1) * 4 // 4
+    f, args = attention(512, 64)
+    (rows,) = regions(f, *args)
+    assert encode(rows, Operations(rows)).large
+    assert search(rows, TARGET).plan.temporaries == ()
