@@ -79,7 +79,7 @@ def derive(name: str, program: Program, size: int) -> Derived:
 
 def stored(executable: Any) -> int:
     """Elements of the largest value that is stored between kernels."""
-    outputs = {v for v, _ in executable._outputs}
+    outputs = set(executable.jaxpr.outputs)
     sizes = [
         int(np.prod(b.shape))
         for s in executable.native()

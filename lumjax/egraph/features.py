@@ -145,10 +145,18 @@ class _Count:
 
     def points(self, term: Term) -> int:
         """How often a term is computed."""
-        names = free_names(term)
+        names = self._walked(free_names(term))
         if isinstance(term, Reduction):
             names = names | {a.name for a in term.axes}
         return extent_of(names, self.axes) * (1 + (term in self.again))
+
+    def _walked(self, names: frozenset[str]) -> frozenset[str]:
+        """These axes, with those of the loops around: what varies along the innermost axis of the
+        stream is computed at each of its points.
+        """
+        if self.roles is None or self.roles.along.name not in names:
+            return names
+        return names | {a.name for a in self.roles.stream}
 
     def features(self) -> Features:
         """All of it."""
@@ -198,7 +206,9 @@ class _Count:
         rows = "" if roles.rows is None else roles.rows.name
         sides = dict.fromkeys(side for pair in self.sums.values() for side in pair)
         copied = [t for t in sides if free_names(t) & stream and rows not in free_names(t)]
-        count = sum(extent_of(free_names(t), self.axes) for t in copied if not _lies(t))
+        count = sum(
+            extent_of(self._walked(free_names(t)), self.axes) for t in copied if not _lies(t)
+        )
         return float(count * _row_tiles(roles))
 
     def _operands(self) -> tuple[float, float, float]:
