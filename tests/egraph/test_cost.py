@@ -117,6 +117,18 @@ def test_loops_over_tiles_copy_windows_for_each_tile_of_rows():
     assert not sum(k.staged for k in plain), "rows lie as they are needed"
 
 
+def test_what_varies_along_a_stream_is_computed_at_each_of_its_points():
+    def f(x, k, z, y):
+        seen = x @ k
+        weights = jnp.exp2(seen[:, None, :] * z[:, :, None])
+        return jnp.einsum("bwr,bwe->re", weights, y)
+
+    (one,) = features(f, ones(256, 8), ones(8, 64), ones(256, 1), ones(256, 1, 12), fold=True)
+    (six,) = features(f, ones(256, 8), ones(8, 64), ones(256, 6), ones(256, 6, 12), fold=True)
+    assert one.tiled, "a loop over tiles"
+    assert six.tiled == 6 * one.tiled, "one tile of the inner product for each"
+
+
 def test_rank_correlation():
     assert spearman([1, 2, 3, 4], [10, 20, 30, 40]) == pytest.approx(1)
     assert spearman([1, 2, 3, 4], [40, 30, 20, 10]) == pytest.approx(-1)
