@@ -126,6 +126,8 @@ class Runner:
         given = [*self._consts, *args] if self._consts else args
         for (number, place, dtype), value in zip(self._rows, given, strict=True):
             data = value.data if type(value) is Array else _ingested(value, dtype)
+            if type(data) is not np.ndarray:  # a NumPy scalar: its address is not an array's
+                data = np.asarray(data)
             if data.flags.num & _DENSE != _DENSE:
                 data = data.copy(order="C")
             held[number] = data

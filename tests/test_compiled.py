@@ -7,9 +7,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import lumjax
+import lumjax.numpy as jnp
 from lumjax import dtype as dt
 from lumjax import ops
 from lumjax.executable import Executable
+from lumjax.trace.array import Array
 from lumjax.trace.core import Effect
 from lumjax.trace.stage import stage
 
@@ -62,3 +65,11 @@ def test_compiled_equals_eval(prim, sample):
             np.testing.assert_allclose(data.astype(wide), w.astype(wide), **limits)
         else:
             np.testing.assert_array_equal(data, w)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int32, np.complex64])
+def test_arrays_over_scalars_of_numpy_run_compiled(dtype):
+    """Their address is not where an array's would be."""
+    x = dtype(3)
+    out = lumjax.jit(lambda x: jnp.square(x) + 1)(Array(x))
+    np.testing.assert_allclose(np.asarray(out), x * x + 1)
