@@ -16,9 +16,10 @@ from lumjax.testing.checks import check_jit as check_jit
 from lumjax.testing.checks import check_linearity as check_linearity
 from lumjax.testing.checks import check_vmap as check_vmap
 from lumjax.testing.checks import ulp_error as ulp_error
+from lumjax.testing.claims import check_program as check_program
+from lumjax.testing.minify import minify as minify
 from lumjax.testing.oracle import check_jax as check_jax
 from lumjax.testing.programs import Program as Program
 from lumjax.testing.rewrites import check_rewrites as check_rewrites
 from lumjax.testing.slopes import derivatives as derivatives
 from lumjax.testing.strategies import gradient_property as gradient_property
-from lumjax.testing.sweep import check_program as check_program

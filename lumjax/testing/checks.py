@@ -127,7 +127,7 @@ def _differences(flat: Callable[..., list[Any]], primals: Sequence[Any], v: Sequ
 
     def at(step: float) -> list[NDArray]:
         moved = [
-            Array((to_numpy(p) + step * to_numpy(d)).astype(aval_of(p).dtype))
+            Array(np.asarray(to_numpy(p) + step * to_numpy(d)).astype(aval_of(p).dtype))
             for p, d in zip(primals, v, strict=True)
         ]
         return [to_numpy(o).astype(np.complex128) for o in flat(*moved)]
@@ -232,7 +232,7 @@ def _disturbed(rng: np.random.Generator, x: Any) -> Array:
     data = to_raw(x)
     if not dt.is_floating(data.dtype):
         return Array(data)
-    return Array((data + 0.01 * rng.standard_normal(data.shape)).astype(data.dtype))
+    return Array(np.asarray(data + 0.01 * rng.standard_normal(data.shape)).astype(data.dtype))
 
 
 def check_jit(
@@ -285,11 +285,11 @@ def check_linearity(f: Callable[..., Any], args: Sequence[Any], *, seed: int = 0
     flat, xs = _flat(f, args)
     ys = [_direction(rng, x) for x in xs]
     mixed = [
-        Array((2 * to_raw(x) - 3 * to_raw(y)).astype(to_raw(x).dtype))
+        Array(np.asarray(2 * to_raw(x) - 3 * to_raw(y)).astype(to_raw(x).dtype))
         for x, y in zip(xs, ys, strict=True)
     ]
     for got, a, b in zip(flat(*mixed), flat(*xs), flat(*ys), strict=True):
-        want = Array((2 * to_raw(a) - 3 * to_raw(b)).astype(to_raw(a).dtype))
+        want = Array(np.asarray(2 * to_raw(a) - 3 * to_raw(b)).astype(to_raw(a).dtype))
         assert_close(got, want, "linearity", atol=1e-4)
 
 

@@ -113,11 +113,18 @@ def programs(
 
 
 def gradient_property(*strategies: Any, order: int = 1) -> Callable[[Callable[..., Any]], Any]:
-    """Decorator: a test that `f`'s derivatives are right where the strategies put arguments."""
+    """Decorator: a test that `f`'s derivatives are right where the strategies put arguments.
+
+    >>> import lumjax.numpy as jnp
+    >>> @gradient_property(arrays(shape=(2,)), order=2)
+    ... def test_sines(x):
+    ...     return jnp.sin(x)
+    >>> test_sines()
+    """
 
     def decorate(f: Callable[..., Any]) -> Any:
-        @given(*strategies)
-        def check(*args: Any) -> None:
+        @given(st.tuples(*strategies))
+        def check(args: tuple[Any, ...]) -> None:
             check_grads(f, args, order)
             check_adjoint(f, args)
 
