@@ -131,6 +131,7 @@ Stage: TypeAlias = Native | Nested | Evaluated
 Nester: TypeAlias = "Callable[[Nest], tuple[Inside, ...] | str]"
 
 
+@uncollected
 def stages_of(
     jaxpr: Jaxpr, target: Target, nester: Nester, planner: Planner | None = None
 ) -> tuple[list[Stage], dict[Var, Atom]]:

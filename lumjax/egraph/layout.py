@@ -179,6 +179,10 @@ class Layout:
         return self._below([term])
 
     def _below(self, terms: Sequence[Term]) -> dict[Term, None]:
+        if len(terms) == 1:  # quick where nothing below it is stored
+            found = dict.fromkeys(subterms(terms[0]))
+            if not any(t in found and t is not terms[0] for t in self.holders):
+                return found
         inside = set(terms)
         done: dict[Term, None] = {}
         stack: list[tuple[Term, bool]] = [(t, False) for t in reversed(terms)]

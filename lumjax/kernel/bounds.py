@@ -74,6 +74,7 @@ def prove_bounds(kernel: Kernel, sizes: Mapping[str, int]) -> tuple[Breach, ...]
 class _Walk:
     def __init__(self, kernel: Kernel, sizes: Mapping[str, int]) -> None:
         self.values: dict[str, Dim] = dict(sizes)
+        self.known: dict[Expr, Dim] = {}  # what `dim` found for these values
         self.variables: list[Variable] = []
         self.breaches: list[Breach] = []
         self.count = 0
@@ -85,7 +86,15 @@ class _Walk:
 
     def dim(self, d: Dim) -> Dim:
         """The expression at the given sizes, over the variables' bounded symbols."""
-        return dims.substitute(d, self.values)
+        return dims.substitute(d, self.values, self.known)
+
+    def define(self, name: str, value: Dim) -> None:
+        """Give a name its value. What is known rests on the value that it had, if it had one; code
+        mentions a name only when it has one.
+        """
+        if name in self.values:
+            self.known.clear()
+        self.values[name] = value
 
     def enter(self, name: str, begin: Dim, end: Dim) -> bool:
         """Bring a variable into scope; False if its range is empty."""
@@ -97,7 +106,7 @@ class _Walk:
             return False
         self.count += 1
         symbol = dims.symbol(f"{name}.{self.count}", low, high)
-        self.values[name] = symbol
+        self.define(name, symbol)
         self.variables.append(Variable(symbol, begin, ends))
         return True
 
@@ -111,7 +120,7 @@ class _Walk:
         match s:
             case Let(name=name, value=value):
                 self.value(value)
-                self.values[name] = self.let(name, value)
+                self.define(name, self.let(name, value))
             case Accumulator(init=value) | Accumulate(value=value):
                 self.value(value)
             case StoreStmt():

@@ -114,12 +114,15 @@ def visible(terms: Iterable[Term], stream: frozenset[Axis] = frozenset()) -> lis
             order.append(node)
         elif node not in seen:
             seen.add(node)
-            stack.append((node, True))
             leaf = isinstance(node, Reduction) or (
                 isinstance(node, Running) and node.axes == stream
             )
-            if not leaf:
-                stack.extend((c, False) for c in reversed(children(node)))
+            below = () if leaf else children(node)
+            if below:
+                stack.append((node, True))
+                stack.extend([(c, False) for c in reversed(below)])
+            else:
+                order.append(node)
     return order
 
 

@@ -199,9 +199,12 @@ def symbols(*dims: Dim) -> frozenset[str]:
     return frozenset[str]().union(*(d.symbols() for d in dims if isinstance(d, Expr)))
 
 
-def substitute(dim: Dim, values: Mapping[str, Dim]) -> Dim:
-    """`dim` with symbols replaced by name; each value must lie within its symbol's bounds."""
-    return _substitute(dim, values, {})
+def substitute(dim: Dim, values: Mapping[str, Dim], memo: dict[Expr, Dim] | None = None) -> Dim:
+    """`dim` with symbols replaced by name; each value must lie within its symbol's bounds.
+
+    `memo` keeps what was found for parts, for further calls with the same values.
+    """
+    return _substitute(dim, values, {} if memo is None else memo)
 
 
 def _substitute(dim: Dim, values: Mapping[str, Dim], memo: dict[Expr, Dim]) -> Dim:
