@@ -172,7 +172,7 @@ def kernel_time(
     moved = memory_time(size, machine)
     if roles is not None:
         moved += _streamed(listed, axes, machine, roles)
-    else:
+    if roles is None or not (roles.inner or roles.columns):
         moved += _walked_again(listed, stored, axes, machine)
     together = min(machine.units, max(1, done.jobs))
     computed = busy(done, machine) / together

@@ -9,7 +9,7 @@ from lumjax.egraph.cost import Machine
 from lumjax.egraph.scalar import Operations
 from lumjax.egraph.terms import Classes, Known, Leaf, Node, Operation, Reducing
 from lumjax.egraph.weigh import Choice, Weigher
-from lumjax.kernel.rewrite import rebuild, scale_of
+from lumjax.kernel.rewrite import followed, rebuild
 from lumjax.kernel.term import (
     Apply,
     Axis,
@@ -231,7 +231,7 @@ class Extraction:
             case Operation(name=name, dtype=dtype):
                 return Apply(self.operations.by_name[name], tuple(args), dtype)
             case Reducing(op=op, axes=axes, dtype=dtype):
-                return Reduction(op, axes, args[0], dtype, scale_of(tuple(args)))
+                return Reduction(op, axes, args[0], dtype, *followed(tuple(args)))
             case Known(axes=axes):
                 return Running(args[0], axes)
         assert_never(node.shape)
@@ -243,7 +243,7 @@ def _reduced(choice: Choice, order: Sequence[int]) -> frozenset[int]:
 
 
 def _is_scaled(node: Node) -> bool:
-    return isinstance(node.shape, Reducing) and node.shape.scaled
+    return isinstance(node.shape, Reducing) and node.shape.follows
 
 
 def _own_names(term: Term) -> frozenset[str]:

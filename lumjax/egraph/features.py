@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from lumjax.kernel.fold import ENOUGH_JOBS, FEW_JOBS
+from lumjax.kernel.fold_shape import LONE_ROWS
 from lumjax.kernel.region import estimate, volume
 from lumjax.kernel.roles import Roles
 from lumjax.kernel.skip import decide
@@ -415,6 +417,7 @@ def _beside(load: Load, axis: str) -> bool:
 # ---- loops over tiles
 
 TILE = 64  # rows that a loop over tiles holds at once
+LONE_TILE = 2048  # points of a row that it holds where nothing is contracted
 
 
 def _filled(roles: Roles) -> float:
@@ -430,9 +433,17 @@ def _row_tiles(roles: Roles) -> int:
 
 def _tiles(roles: Roles) -> tuple[int, int]:
     """The jobs of a loop over tiles, and the tiles that each walks over."""
-    jobs = _row_tiles(roles) * volume([a.extent for a in roles.grid])
+    grid = volume([a.extent for a in roles.grid])
     others = volume([a.extent for a in roles.stream if a is not roles.along])
-    return jobs, others * -(-estimate(roles.along.extent) // (2 * TILE))
+    if roles.inner or roles.columns:
+        tiles = -(-estimate(roles.along.extent) // (2 * TILE))
+        return _row_tiles(roles) * grid, others * tiles
+    rows = 1 if roles.rows is None else estimate(roles.rows.extent)
+    jobs, tiles = -(-rows // LONE_ROWS) * grid, -(-estimate(roles.along.extent) // LONE_TILE)
+    if jobs < FEW_JOBS and not roles.late:  # then parts of the stream are jobs too
+        parts = max(1, min(ENOUGH_JOBS, others * tiles) // jobs)
+        return jobs * parts, max(1, others * tiles // parts)
+    return jobs, others * tiles
 
 
 def _live(roles: Roles | None) -> float:

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 from lumjax.egraph.axes import axis_symbol
 from lumjax.kernel.region import volume
+from lumjax.kernel.rewrite import followed
 from lumjax.kernel.term import (
     Apply,
     Axis,
@@ -23,7 +24,6 @@ from lumjax.kernel.term import (
     Reduction,
     Root,
     Running,
-    Scale,
     Term,
     children,
     free_names,
@@ -242,11 +242,10 @@ def rebuilt(term: Term, done: Mapping[Term, Term]) -> Term:
         case Apply(args=args):
             return Apply(term.op, tuple([done[a] for a in args]), term.dtype)
         case Reduction(body=body):
-            scale = term.scale
-            if scale is not None:
-                known = _known(done[scale.statistic], term.axes)
-                scale = None if known else Scale(done[scale.statistic], done[scale.factor])
-            return Reduction(term.op, term.axes, done[body], term.dtype, scale)
+            kids = tuple([done[c] for c in children(term)])
+            if len(kids) > 1 and _known(kids[1], term.axes):
+                kids = kids[:1]
+            return Reduction(term.op, term.axes, done[body], term.dtype, *followed(kids))
         case Running(of=of):
             known = _known(done[of], term.axes)
             return done[of] if known else Running(done[of], term.axes)

@@ -76,12 +76,20 @@ class Operation:
 
 @record
 class Reducing:
-    """A reduction; the arguments of a scaled sum are its body, statistic and factor."""
+    """A reduction; the arguments of a scaled sum are its body, statistic and factor, those of one
+    that moves its body, statistic, slope and bend.
+    """
 
     op: ReduceOp
     axes: frozenset[Axis]
     dtype: dt.DType
     scaled: bool = False
+    moved: bool = False
+
+    @property
+    def follows(self) -> bool:
+        """Whether it may be accumulated before its statistic is known."""
+        return self.scaled or self.moved
 
 
 @record
@@ -264,11 +272,12 @@ class Session:
                 if 1 <= len(kids) <= 3:
                     return b.Call(span, f"Ap{len(kids)}", [name, dtype, *kids])
                 return b.Call(span, "ApN", [name, dtype, b.Call(span, "vec-of", kids)])
-            case Reduction(op=op, axes=axes, scale=scale):
+            case Reduction(op=op, axes=axes):
                 dtype = self._int(span, dtype_number(term.dtype))
                 bound = self._set(span, [a.name for a in axes])
-                if scale is not None:
-                    return b.Call(span, "Scaled", [dtype, bound, *kids])
+                if len(kids) > 1:
+                    name = "Scaled" if term.scale is not None else "Moved"
+                    return b.Call(span, name, [dtype, bound, *kids])
                 return b.Call(span, "Red", [b.Lit(span, b.String(op.value)), dtype, bound, *kids])
             case Running(axes=axes):
                 return b.Call(span, "Run", [*kids, self._set(span, [a.name for a in axes])])
@@ -498,8 +507,9 @@ class Session:
                 return Leaf(term)
             case Apply(op=op, dtype=dtype):
                 return Operation(self.ops.names[op], dtype)
-            case Reduction(op=op, axes=axes, dtype=dtype, scale=scale):
-                return Reducing(op, frozenset(map(self._own, axes)), dtype, scale is not None)
+            case Reduction(op=op, axes=axes, dtype=dtype, scale=scale, shift=shift):
+                own = frozenset(map(self._own, axes))
+                return Reducing(op, own, dtype, scale is not None, shift is not None)
             case Running(axes=axes):
                 return Known(frozenset(map(self._own, axes)))
 
@@ -522,9 +532,10 @@ class Session:
                 op = ReduceOp(egraph.value_to_string(inputs[0]))
                 shape = Reducing(op, axes, dt.NUMERIC[self._i64(inputs[1])])
                 return Node(shape, (index[number(inputs[3])],))
-            case "Scaled":
+            case "Scaled" | "Moved":
                 axes = frozenset(self.axes[self._i64(v)] for v in egraph.value_to_set(inputs[1]))
-                shape = Reducing(ReduceOp.SUM, axes, dt.NUMERIC[self._i64(inputs[0])], True)
+                dtype, scaled = dt.NUMERIC[self._i64(inputs[0])], name == "Scaled"
+                shape = Reducing(ReduceOp.SUM, axes, dtype, scaled, not scaled)
                 return Node(shape, tuple(index[number(v)] for v in inputs[2:]))
             case "Run":
                 axes = frozenset(self.axes[self._i64(v)] for v in egraph.value_to_set(inputs[1]))
@@ -536,7 +547,19 @@ class Session:
                 return Node(shape, tuple(index[number(v)] for v in values))
 
 
-_CONSTRUCTORS = ("Leaf", "Const", "Index", "Ap1", "Ap2", "Ap3", "ApN", "Red", "Scaled", "Run")
+_CONSTRUCTORS = (
+    "Leaf",
+    "Const",
+    "Index",
+    "Ap1",
+    "Ap2",
+    "Ap3",
+    "ApN",
+    "Red",
+    "Scaled",
+    "Moved",
+    "Run",
+)
 _DTYPE_NUMBERS = {d: k for k, d in enumerate(dt.NUMERIC)}
 
 
@@ -556,7 +579,8 @@ def _order(node: Node) -> tuple[str, str, tuple[int, ...]]:
             return ("0", repr(term) if isinstance(term, Lit) else "", node.args)
         case Operation(name=name):
             return ("1", name, node.args)
-        case Reducing(op=op, axes=axes, scaled=scaled):
-            return ("2", f"{op.value} {scaled} {sorted(a.name for a in axes)}", node.args)
+        case Reducing(op=op, axes=axes, scaled=scaled, moved=moved):
+            kind = "moved" if moved else scaled
+            return ("2", f"{op.value} {kind} {sorted(a.name for a in axes)}", node.args)
         case Known(axes=axes):
             return ("3", f"{sorted(a.name for a in axes)}", node.args)

@@ -8,6 +8,7 @@ from typing import Any, assert_never
 from lumjax import dtype as dt
 from lumjax.egraph.plan import Measured, Plan, Report
 from lumjax.egraph.scalar import Operations
+from lumjax.kernel.rewrite import followed
 from lumjax.kernel.schedule import Schedule
 from lumjax.kernel.term import (
     Apply,
@@ -20,7 +21,6 @@ from lumjax.kernel.term import (
     Reduction,
     Root,
     Running,
-    Scale,
     Term,
     children,
     subterms,
@@ -201,9 +201,9 @@ class _Reader:
                 return Apply(self.operations[name], terms, dt.from_short_name(dtype))
             case ["reduce", op, axes, below, dtype]:
                 bound = frozenset(map(_axis_from, axes))
-                body, *scaled = (self.terms[k] for k in below)
-                scale = Scale(*scaled) if scaled else None
-                return Reduction(ReduceOp(op), bound, body, dt.from_short_name(dtype), scale)
+                kids = tuple(self.terms[k] for k in below)
+                found = dt.from_short_name(dtype)
+                return Reduction(ReduceOp(op), bound, kids[0], found, *followed(kids))
             case ["running", axes, of]:
                 return Running(self.terms[of], frozenset(map(_axis_from, axes)))
             case _:

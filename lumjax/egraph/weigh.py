@@ -80,7 +80,7 @@ class Weigher:
 
     def _must_wait(self, node: Node) -> bool:
         shape = node.shape
-        if not isinstance(shape, Reducing) or shape.scaled:
+        if not isinstance(shape, Reducing) or shape.follows:
             return False
         return not self.classes.bound[node.args[0]].isdisjoint(a.name for a in shape.axes)
 
@@ -101,13 +101,13 @@ class Weigher:
                 return self.operations.by_name[name].flops * points * machine.operation
             case Known():
                 return 0.0
-            case Reducing(axes=axes, dtype=dtype, scaled=scaled):
+            case Reducing(axes=axes, dtype=dtype):
                 inner = points * self.points(frozenset(a.name for a in axes))
                 if product is None:
                     seconds = inner * machine.operation
                 else:
                     seconds = inner * machine.product
-                if scaled:
+                if shape.follows:
                     seconds += inner / _TILE * machine.operation
                 if self.waits(node):
                     seconds += self.waiting + self._again(node, product, dtype.itemsize)

@@ -156,10 +156,13 @@ def ordered_axes(terms: Sequence[Reduction]) -> list[Axis]:
 class Scope:
     """One level of the loop nest: its statements, the names it binds, the values of terms."""
 
-    __slots__ = ("bound", "memo", "parent", "stmts")
+    __slots__ = ("bound", "closed", "memo", "parent", "stmts")
 
-    def __init__(self, parent: Scope | None = None, bound: Iterable[str] = ()) -> None:
+    def __init__(
+        self, parent: Scope | None = None, bound: Iterable[str] = (), closed: bool = False
+    ) -> None:
         self.parent = parent
+        self.closed = closed  # values known in it depend on more than the names it binds
         self.bound = set(bound)
         self.stmts: list[Stmt] = []
         self.memo: dict[Term, Value] = {}
@@ -185,9 +188,11 @@ class Scope:
         return scope is not None
 
     def home(self, names: frozenset[str]) -> Scope:
-        """The outermost scope in which all of `names` that are bound anywhere are bound."""
+        """The outermost scope in which all of `names` that are bound anywhere are bound; none
+        outside of a closed one.
+        """
         scope = self
-        while scope.parent is not None and not (names & scope.bound):
+        while scope.parent is not None and not scope.closed and not (names & scope.bound):
             scope = scope.parent
         return scope
 
@@ -213,10 +218,11 @@ class OpenLoop:
     end: Dim
     step: int
     kind: LoopKind
+    closed: bool = False
     scope: Scope = field(init=False)
 
     def __enter__(self) -> Scope:
-        self.scope = Scope(self.outer, {self.var})
+        self.scope = Scope(self.outer, {self.var}, self.closed)
         return self.scope
 
     def __exit__(self, failed: object, *_: object) -> None:

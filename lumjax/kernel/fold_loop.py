@@ -9,11 +9,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from lumjax import dtype as dt
 from lumjax.kernel.contract import widened
 from lumjax.kernel.emit import Emitter, Scope, combine, held, pending
 from lumjax.kernel.fold_shape import Left, Right, Shape, tile_dtype
-from lumjax.kernel.fold_state import State, apply, hold
-from lumjax.kernel.ir import Accumulate, If, LoadValue, LoopKind, Ref, StoreStmt, Tile, Value
+from lumjax.kernel.fold_state import State
+from lumjax.kernel.fold_values import apply, hold
+from lumjax.kernel.ir import (
+    Accumulate,
+    If,
+    IndexValue,
+    LoadValue,
+    LoopKind,
+    Ref,
+    StoreStmt,
+    Tile,
+    Value,
+)
 from lumjax.kernel.rewrite import axis_symbol
 from lumjax.kernel.roles import Carry, Inner, Roles
 from lumjax.kernel.row import dear
@@ -103,18 +115,17 @@ class Body:
         self.begin: Dim = 0
         self.end: Dim = 0
         self.tile: Dim = 0
-        self.numbers = [
-            c.term for c in roles.carries if not c.columns and c.term not in state.maxima
-        ]
+        leading = state.leading
+        self.numbers = [c.term for c in roles.carries if not c.columns and c.term not in leading]
         self.weighted = [c for c in roles.carries if c.weights is not None]
-        maxima = list(state.maxima)
         terms = [t.body for t in self.numbers]
+        terms += [t.shift.slope for t in self.numbers if t.shift is not None]
         terms += [c.weights for c in self.weighted if c.weights is not None]
-        self.layout = layout(emitter, roles, shape, maxima, terms)
+        self.layout = layout(emitter, roles, shape, leading, terms)
         self.decision = decision
         masks = {m.term for m in decision.masks} if decision is not None else set[Term]()
         self.masked = bool(masks & mentioned(terms, list(self.layout.kept)))
-        self.peaks = {m: emitter.local(shape.height, tile_dtype(m)) for m in maxima}
+        self.peaks = {m: emitter.local(shape.height, tile_dtype(m)) for m in leading}
 
     # ---- places
 
@@ -176,10 +187,14 @@ class Body:
         """All carries' share of the tile."""
         for inner in self.roles.inner:
             self.contract(scope, inner)
-        if self.state.maxima:
+        points = IndexValue(self.length, dt.int64)
+        if self.peaks:
             self.either(scope, True, self.peak)
-            self.state.advance(scope, self.peaks, redo)
+            self.state.advance(scope, self.peaks, points, redo)
         self.either(scope, self.masked, self.weigh)
+        if self.state.moves.count is not None:
+            with self.state.over_rows(scope, LoopKind.VECTOR) as row:
+                self.state.moves.see(row, self.state.row, points)
         for carry in self.weighted:
             self.accumulate(scope, carry)
 
@@ -218,15 +233,17 @@ class Body:
             at.add(tile)
 
     def peak(self, scope: Scope, clear: bool) -> None:
-        """The maxima of each row of the tile; what they are taken of is kept where it is needed."""
+        """The maxima of each row of the tile, and the sums that averages are made of; what they are
+        taken of is kept where it is needed.
+        """
         emitter, state, tiles = self.emitter, self.state, self.layout
-        for maximum in state.maxima:
+        for maximum in self.peaks:
             with state.over_rows(scope, LoopKind.SERIAL) as row:
                 name = emitter.accumulator(maximum, row)
                 with row.loop(self.along.name, self.end, LoopKind.VECTOR, self.begin) as inner:
                     self.read(inner, tiles.inner)
                     value = emitter.value(self.seen(maximum.body, clear), inner)
-                    inner.add(Accumulate(name, value))
+                    inner.add(Accumulate(name, widened(value, held(maximum))))
                     if maximum.body in tiles.kept:
                         target = tiles.kept[maximum.body]
                         inner.add(StoreStmt(target, self.at(), hold(value, target.dtype)))
@@ -244,17 +261,26 @@ class Body:
         with state.over_rows(scope, LoopKind.SERIAL) as row:
             state.know(row)
             names = {t: emitter.accumulator(t, row) for t in self.numbers}
+            slopes = {t: emitter.accumulator(t, row) for t in state.moves.slopes}
             with row.loop(self.along.name, self.end, LoopKind.VECTOR, self.begin) as inner:
                 self.read(inner, known)
                 values = {t: emitter.value(self.seen(t, clear), inner) for t in made}
                 for term, name in names.items():
                     value = emitter.value(self.seen(term.body, clear), inner)
                     inner.add(Accumulate(name, widened(value, held(term))))
+                for term, name in slopes.items():
+                    assert term.shift is not None, "a sum with a slope moves"
+                    value = emitter.value(self.seen(term.shift.slope, clear), inner)
+                    inner.add(Accumulate(name, widened(value, held(term))))
                 for term, value in values.items():
                     stored = widened(value, made[term].dtype)
                     inner.add(StoreStmt(made[term], self.at(), stored))
             for term, name in names.items():
                 buffer = state.numbers[term]
+                if term in slopes:
+                    more = Ref(name, held(term)), Ref(slopes[term], held(term))
+                    state.moves.add(row, state.row, term, buffer, more)
+                    continue
                 before = state.rescaled(term, state.number(buffer))
                 total = apply(combine(term.op), before, Ref(name, held(term)))
                 row.add(StoreStmt(buffer, state.row, total))

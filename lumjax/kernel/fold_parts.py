@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import math
 
+from lumjax import dtype as dt
 from lumjax.kernel.emit import Emitter, Scope, combine
-from lumjax.kernel.fold_state import State, apply
-from lumjax.kernel.ir import LoadValue, LoopKind, StoreStmt, Value
+from lumjax.kernel.fold_state import State
+from lumjax.kernel.fold_values import SUBTRACT, apply
+from lumjax.kernel.ir import IndexValue, LoadValue, LoopKind, StoreStmt, Value
 from lumjax.kernel.prepare import offset
 from lumjax.kernel.rewrite import axis_symbol
 from lumjax.kernel.roles import Carry
@@ -31,6 +33,7 @@ class Parts:
         rows = copies * height
         numbers = [*state.numbers.values(), *state.maxima.values()]
         numbers += [r.running for r in state.rulers.values()]
+        numbers += state.moves.buffers
         numbers += [] if state.trace is None else [state.trace]
         self.numbers = {b.name: (b, emitter.temporary(rows, b.dtype)) for b in numbers}
         self.sums: dict[Carry, Buffer] = {}
@@ -69,11 +72,21 @@ class Parts:
             copy = first + dims.symbol(name)
             if peaks:
                 with self.state.over_rows(each, LoopKind.VECTOR) as row:
-                    for maximum, buffer in peaks.items():
-                        saved = self.saved(self.state.maxima[maximum], copy)
+                    kept = {**self.state.numbers, **self.state.maxima}
+                    for term, buffer in peaks.items():
+                        saved = self.saved(kept[term], copy)
                         row.add(StoreStmt(buffer, self.state.row, saved))
-                self.state.advance(each, peaks, None)
+                moves = self.state.moves
+                rests = {t: (self.saved(b, copy),) for t, b in moves.rests.items()}
+                self.state.advance(each, peaks, self.points(copy), rests=rests)
             self._add(each, copy)
+
+    def points(self, copy: Dim) -> Value:
+        """How many points a copy's part has, in a scope that binds a row; any number if nothing
+        depends on it.
+        """
+        count = self.state.moves.count
+        return IndexValue(0, dt.int64) if count is None else self.saved(count, copy)
 
     def saved(self, buffer: Buffer, copy: Dim) -> LoadValue:
         """The current row's number in a copy."""
@@ -87,11 +100,14 @@ class Parts:
                 both = state.number(state.trace), self.saved(state.trace, copy)
                 row.add(StoreStmt(state.trace, state.row, apply(combine(ReduceOp.SUM), *both)))
             for term, buffer in state.numbers.items():
-                if term not in state.maxima:
+                if term.shift is not None:
+                    self._move(row, term, buffer, copy)
+                elif term not in state.leading:
                     before = state.rescaled(term, state.number(buffer))
                     mine = self._rescaled(row, term, self.saved(buffer, copy), copy)
                     total = apply(combine(term.op), before, mine)
                     row.add(StoreStmt(buffer, state.row, total))
+            state.moves.see(row, state.row, self.points(copy))
         for carry, source in self.sums.items():
             with state.over_rows(scope, LoopKind.SERIAL) as row:
                 factor = self._factor(row, carry.term, copy)
@@ -111,6 +127,15 @@ class Parts:
                     inner.add(StoreStmt(target, state.place(carry), total))
 
                 self.emitter.nest(carry.columns, row, LoopKind.VECTOR, each)
+
+    def _move(self, row: Scope, term: Reduction, buffer: Buffer, copy: Dim) -> None:
+        """Bring a copy's sum that follows an average under the present guess and add it."""
+        moves = self.state.moves
+        now = LoadValue(moves.running(term), self.state.row)
+        change = apply(SUBTRACT, now, self.saved(moves.running(term), copy))
+        mine = self.saved(buffer, copy), self.saved(moves.slopes[term], copy)
+        more = moves.moved(row, term, mine, self.points(copy), change)
+        moves.add(row, self.state.row, term, buffer, more)
 
     def _rescaled(self, row: Scope, term: Reduction, value: Value, copy: Dim) -> Value:
         factor = self._factor(row, term, copy)

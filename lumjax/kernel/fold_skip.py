@@ -12,7 +12,7 @@ from lumjax import dtype as dt
 from lumjax.kernel.contract import widened
 from lumjax.kernel.emit import CAST, MULTIPLY, Emitter, Scope, combine
 from lumjax.kernel.evaluate import literal
-from lumjax.kernel.fold_state import apply, constant, hold
+from lumjax.kernel.fold_values import apply, constant, hold
 from lumjax.kernel.ir import (
     Accumulate,
     Accumulator,

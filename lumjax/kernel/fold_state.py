@@ -1,5 +1,5 @@
 """What a loop over stream tiles carries: row statistics, running factors and accumulators, in
-scratch of the job.
+scratch of the job. Sums that follow an average have theirs in `fold_move`.
 
 A scaled sum is accumulated under the statistic that the loop knows so far. When the statistic grows
 from s to s', the sum is multiplied by exp2(factor * (s' - s)) first. While a maximum is not finite
@@ -10,7 +10,8 @@ no rescaling, as the traced program does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 
@@ -26,12 +27,27 @@ from lumjax.kernel.emit import (
     held,
     identity_value,
 )
-from lumjax.kernel.evaluate import convert, literal
+from lumjax.kernel.evaluate import literal
+from lumjax.kernel.fold_move import Moves
+from lumjax.kernel.fold_values import (
+    ABOVE,
+    ADD,
+    EQUAL,
+    EXP2,
+    FINITE,
+    LEAST,
+    SELECT,
+    SUBTRACT,
+    UNEQUAL,
+    apply,
+    constant,
+    hold,
+    unrounded,
+)
 from lumjax.kernel.ir import (
     Accumulate,
     Accumulator,
     ApplyValue,
-    Const,
     IndexValue,
     LoadValue,
     LoopKind,
@@ -45,40 +61,7 @@ from lumjax.kernel.roles import Carry, Roles, statistic
 from lumjax.kernel.term import Axis, Buffer, Lit, Reduction, Running, Scale
 from lumjax.record import record
 from lumjax.trace.dim import Dim
-from lumjax.trace.form import ReduceOp, ScalarOp
-
-_SUBTRACT = ScalarOp("sub", 2, np.subtract)
-_ADD = combine(ReduceOp.SUM)
-_LEAST = combine(ReduceOp.MIN)
-_EXP2 = ScalarOp("exp2", 1, np.exp2, flops=20.0)
-_SELECT = ScalarOp("select", 3, np.where)
-_FINITE = ScalarOp("is_finite", 1, np.isfinite)
-_ABOVE = ScalarOp("gt", 2, np.greater)
-_HOLD = ScalarOp("hold", 1, np.asarray)
-_EQUAL = ScalarOp("eq", 2, np.equal)
-_UNEQUAL = ScalarOp("ne", 2, np.not_equal)
-
-
-def apply(op: ScalarOp, *args: Value, dtype: dt.DType | None = None) -> ApplyValue:
-    """The operation; its result has the dtype of the last operand unless given."""
-    return ApplyValue(op, args, dtype or args[-1].dtype)
-
-
-def constant(value: float, dtype: dt.DType) -> Const:
-    """A constant."""
-    return Const(dtype, convert(np.asarray(value, np.float64).reshape(1), dtype).tobytes())
-
-
-def hold(value: Value, dtype: dt.DType) -> Value:
-    """A value of a 16-bit dtype as one of the dtype that it is computed in, or the reverse: nothing
-    is rounded.
-    """
-    return value if value.dtype == dtype else ApplyValue(_HOLD, (value,), dtype)
-
-
-def unrounded(value: Value, dtype: dt.DType) -> Value:
-    """A value in the dtype that it is computed in, or a wider one."""
-    return widened(hold(value, dt.accumulation_dtype(value.dtype)), dtype)
+from lumjax.trace.form import ReduceOp
 
 
 def anew(scale: Scale) -> bool:
@@ -109,6 +92,7 @@ class State:
         self.maxima: dict[Reduction, Buffer] = {}
         self.numbers: dict[Reduction, Buffer] = {}
         self.sums: dict[Reduction, Buffer] = {}
+        self.moves = Moves(emitter, roles, height)
         found = {statistic(c.term) for c in roles.carries}
         for carry in roles.carries:
             self._allocate(carry, height, carry.term in found)
@@ -159,7 +143,9 @@ class State:
 
     def over_rows(self, scope: Scope, kind: LoopKind) -> OpenLoop:
         """A loop over the job's rows."""
-        return scope.loop(self.rows.name, self.last, kind, self.first)
+        rows = scope.loop(self.rows.name, self.last, kind, self.first)
+        rows.closed = self.roles.rows is None  # no term mentions the only row
+        return rows
 
     # ---- steps
 
@@ -184,6 +170,7 @@ class State:
                 inner.add(StoreStmt(ruler.running, self.row, least))
             if self.trace is not None:
                 inner.add(StoreStmt(self.trace, self.row, constant(0.0, self.trace.dtype)))
+            self.moves.clear(inner, self.row)
         for carry in self.roles.carries:
             if carry.columns:
                 self._clear_sum(scope, carry)
@@ -199,9 +186,22 @@ class State:
                 lambda inner: inner.add(StoreStmt(buffer, self.place(carry), zero)),
             )
 
-    def advance(self, scope: Scope, found: dict[Reduction, Buffer], redo: Value | None) -> None:
-        """After the maxima of a tile are `found`: the new statistics, and the factors by which sums
-        under the old ones are multiplied. `redo` says that statistics are final.
+    @property
+    def leading(self) -> tuple[Reduction, ...]:
+        """What statistics are made of: of each tile it is found first."""
+        return (*self.maxima, *self.moves.bases)
+
+    def advance(
+        self,
+        scope: Scope,
+        found: Mapping[Reduction, Buffer],
+        points: Value,
+        redo: Value | None = None,
+        rests: Mapping[Reduction, Sequence[Value]] = MappingProxyType({}),
+    ) -> None:
+        """After the maxima, and the sums that averages are made of, of a tile of so many points are
+        `found`: the new statistics, and the factors by which sums under the old ones are
+        multiplied. `redo` says that statistics are final; `rests` are to be added to sums.
         """
         with self.over_rows(scope, LoopKind.VECTOR) as inner:
             for maximum, buffer in self.maxima.items():
@@ -211,18 +211,22 @@ class State:
                 inner.memo[maximum] = self.emitter.let(hold(value, maximum.dtype), inner)
             for ruler in self.rulers.values():
                 self._advance(inner, ruler, redo)
+            for base in self.moves.bases:
+                more = (self.number(found[base]), *rests.get(base, ()))
+                total = self.moves.total(inner, self.row, base, self.numbers[base], more)
+                self.moves.advance(inner, self.row, base, total, points)
 
     def _advance(self, inner: Scope, ruler: Ruler, redo: Value | None) -> None:
         emitter, dtype = self.emitter, ruler.running.dtype
         final = unrounded(emitter.value(ruler.scale.statistic, inner), dtype)
         zero, one = constant(0.0, dtype), constant(1.0, dtype)
-        finite = apply(_FINITE, final, dtype=dt.bool_)
-        now: Value = emitter.let(apply(_SELECT, finite, final, zero), inner)
+        finite = apply(FINITE, final, dtype=dt.bool_)
+        now: Value = emitter.let(apply(SELECT, finite, final, zero), inner)
         if redo is not None:
-            now = emitter.let(apply(_SELECT, redo, final, now), inner)
+            now = emitter.let(apply(SELECT, redo, final, now), inner)
         factor = self._step(inner, ruler, now, self.number(ruler.running), redo)
         if redo is not None:
-            factor = apply(_SELECT, redo, one, factor)
+            factor = apply(SELECT, redo, one, factor)
         inner.add(StoreStmt(ruler.factor, self.row, self.emitter.let(factor, inner)))
         inner.add(StoreStmt(ruler.running, self.row, now))
 
@@ -232,20 +236,20 @@ class State:
         """exp2(factor * (now - before)); leaves a trace where that cannot be represented."""
         emitter, dtype = self.emitter, ruler.running.dtype
         if anew(ruler.scale):
-            same = apply(_EQUAL, now, before, dtype=dt.bool_)
-            return apply(_SELECT, same, constant(1.0, dtype), constant(0.0, dtype))
+            same = apply(EQUAL, now, before, dtype=dt.bool_)
+            return apply(SELECT, same, constant(1.0, dtype), constant(0.0, dtype))
         assert self.trace is not None, "there is a scaled sum"
         rate = unrounded(emitter.value(ruler.scale.factor, inner), dtype)
-        exponent = emitter.let(apply(MULTIPLY, rate, apply(_SUBTRACT, now, before)), inner)
+        exponent = emitter.let(apply(MULTIPLY, rate, apply(SUBTRACT, now, before)), inner)
         limit = constant(float(np.finfo(dtype).maxexp - 2), dtype)
-        beyond = apply(_ABOVE, exponent, limit, dtype=dt.bool_)
+        beyond = apply(ABOVE, exponent, limit, dtype=dt.bool_)
         wide = self.trace.dtype
         nan, zero = constant(np.nan, wide), constant(0.0, wide)
-        mark: Value = apply(_SELECT, beyond, nan, zero)
+        mark: Value = apply(SELECT, beyond, nan, zero)
         if redo is not None:
-            mark = apply(_SELECT, redo, zero, mark)
-        inner.add(StoreStmt(self.trace, self.row, apply(_ADD, self.number(self.trace), mark)))
-        return apply(_EXP2, apply(_LEAST, exponent, limit))
+            mark = apply(SELECT, redo, zero, mark)
+        inner.add(StoreStmt(self.trace, self.row, apply(ADD, self.number(self.trace), mark)))
+        return apply(EXP2, apply(LEAST, exponent, limit))
 
     def bring(self, scope: Scope, term: Reduction, before: Value) -> Value:
         """The factor that brings a sum under the statistic `before` under the present one."""
@@ -260,6 +264,7 @@ class State:
             value = hold(self.number(ruler.running), scale.statistic.dtype)
             running = Running(scale.statistic, self.roles.stream)
             scope.memo[running] = self.emitter.let(value, scope)
+        self.moves.know(scope, self.row)
 
     def factor(self, term: Reduction) -> Value | None:
         """The factor by which a carry is multiplied at the current row; None: it is not scaled."""
@@ -308,7 +313,7 @@ class State:
         for carry in self.roles.carries:
             if carry.columns and carry.term.scale is not None:
                 self._trace_sum(scope, name, carry)
-        wrong = apply(_UNEQUAL, total, total, dtype=dt.bool_)
+        wrong = apply(UNEQUAL, total, total, dtype=dt.bool_)
         scope.add(StoreStmt(self.again, 0, ApplyValue(CAST, (wrong,), dt.int64)))
 
     def _trace_sum(self, scope: Scope, name: str, carry: Carry) -> None:
@@ -323,5 +328,5 @@ class State:
         """Accumulate 0 for a finite value, nan for another."""
         assert self.trace is not None, "there is a scaled sum"
         named = self.emitter.let(value, scope)
-        zero = apply(_SUBTRACT, named, named)
+        zero = apply(SUBTRACT, named, named)
         scope.add(Accumulate(name, unrounded(zero, self.trace.dtype)))

@@ -16,7 +16,7 @@ from itertools import pairwise, permutations
 import numpy as np
 
 from lumjax.kernel.evaluate import identity
-from lumjax.kernel.rewrite import axis_symbol, index_pairs, rebuild, rewrite, scale_of
+from lumjax.kernel.rewrite import axis_symbol, followed, index_pairs, rebuild, rewrite
 from lumjax.kernel.term import (
     Apply,
     Axis,
@@ -180,7 +180,7 @@ def _reduction(t: Reduction, axes: frozenset[Axis], kids: tuple[Term, ...]) -> T
         return Lit(t.dtype, np.asarray(identity(t.op, t.dtype), t.dtype).tobytes())
     if not axes and body.dtype == t.dtype:
         return body
-    return Reduction(t.op, axes, body, t.dtype, scale_of(kids))
+    return Reduction(t.op, axes, body, t.dtype, *followed(kids))
 
 
 def _classify(group: Group, axes: list[Axis]) -> _Classes:

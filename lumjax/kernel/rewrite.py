@@ -16,6 +16,7 @@ from lumjax.kernel.term import (
     Reduction,
     Running,
     Scale,
+    Shift,
     Term,
     children,
     subterms,
@@ -60,7 +61,7 @@ def rebuild(
             valid = dims.substitute(t.valid, symbols)
             return Load(t.buffer, coords, valid, t.fill, index_pairs(t, kids))
         case Reduction():
-            return Reduction(t.op, _renamed(t.axes, axes), kids[0], t.dtype, scale_of(kids))
+            return Reduction(t.op, _renamed(t.axes, axes), kids[0], t.dtype, *followed(kids))
         case Running():
             return Running(kids[0], _renamed(t.axes, axes))
 
@@ -69,9 +70,15 @@ def _renamed(axes: frozenset[Axis], new: Mapping[Axis, Axis] | None) -> frozense
     return axes if new is None else frozenset(new.get(a, a) for a in axes)
 
 
-def scale_of(kids: tuple[Term, ...]) -> Scale | None:
-    """The scale of a reduction with these children."""
-    return Scale(*kids[1:]) if len(kids) > 1 else None
+def followed(kids: tuple[Term, ...]) -> tuple[Scale | None, Shift | None]:
+    """The scale and the shift of a reduction with these children."""
+    match kids:
+        case (_, statistic, factor):
+            return Scale(statistic, factor), None
+        case (_, statistic, slope, bend):
+            return None, Shift(statistic, slope, bend)
+        case _:
+            return None, None
 
 
 def index_pairs(t: Load | Index, kids: tuple[Term, ...]) -> tuple[tuple[str, Term], ...]:

@@ -4,9 +4,9 @@
 
 One loop over the `stream` axes carries all outer reductions of the roots. What is computed anew for
 each tile of rows by stream is a contraction (`inner`); a carry that is a sum of products of such a
-tile with values that vary along kept `columns` is accumulated as a contraction itself. A scaled sum
-waits for its statistic only as Running, every other carry waits for none. None: the roots have no
-such shape. Reject names a term that keeps them from it and should be stored.
+tile with values that vary along kept `columns` is accumulated as a contraction itself. A sum that
+follows a statistic waits for it only as Running, every other carry waits for none. None: the roots
+have no such shape. Reject names a term that keeps them from it and should be stored.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from lumjax.kernel.term import (
     Term,
     children,
     free_names,
+    loads,
     subterms,
 )
 from lumjax.record import record
@@ -151,6 +152,15 @@ def statistic(term: Reduction) -> Reduction | None:
     return found[0] if len(found) == 1 else None
 
 
+def average(term: Reduction) -> Reduction | None:
+    """The sum that a moving sum's statistic is computed from."""
+    if term.shift is None:
+        return None
+    found = [t for t in direct([term.shift.statistic]) if t.axes == term.axes]
+    plain = [t for t in found if t.op is ReduceOp.SUM and t.scale is None and t.shift is None]
+    return plain[0] if len(found) == len(plain) == 1 else None
+
+
 def names(axes: Iterable[Axis]) -> Names:
     """The axes' names."""
     return frozenset(a.name for a in axes)
@@ -204,7 +214,7 @@ class _Assignment:
         there are none such, or the roots do not agree.
         """
         outer = [direct([r.term]) for r in self.roots]
-        shaped = [[t for t in mine if t.scale or self.contracts(t)] for mine in outer]
+        shaped = [[t for t in mine if t.scale or t.shift or self.contracts(t)] for mine in outer]
         found = next((mine[0].axes for mine in shaped if mine), None)
         for all_, mine in zip(outer, shaped, strict=True):
             if not (mine or all_) or (mine or all_)[0].axes != found:
@@ -233,10 +243,9 @@ class _Assignment:
         rows = self.rows(grid, inner, [p for p in split.values() if p is not None])
         if rows is None and (inner or split):
             return None
-        along = max(
-            sorted(stream, key=lambda a: (len(a.name), a.name), reverse=True),
-            key=lambda a: (all(a.name in self.free(i.right) for i in inner), self.extent(a)),
-        )
+        along = self.along(stream, inner)
+        if any(t.shift for t in carries) and (inner or split or not self.lies(along, carries)):
+            return None
         found = tuple(self.carry(t, split.get(t), grid) for t in carries)
         kept = grid | names(stream)
         if any(not names(r.axes) - self.fixed <= kept for r in late) or any(
@@ -261,6 +270,11 @@ class _Assignment:
                 raise _RefusedError(t, "its statistic is not made of one maximum")
             if maximum is not None:
                 found.setdefault(maximum)
+            if t.shift is not None:
+                base = average(t)
+                if base is None:
+                    raise _RefusedError(t, "its statistic is not made of one sum")
+                found.setdefault(base)
         found.update(dict.fromkeys(top))
         return list(found)
 
@@ -277,7 +291,8 @@ class _Assignment:
         """The contractions per tile. Refuses what would have to be known before the loop."""
         found: dict[Reduction, Inner] = {}
         for carry in carries:
-            for t in visible([carry.body], stream):
+            slopes = [] if carry.shift is None else [carry.shift.slope]
+            for t in visible([carry.body, *slopes], stream):
                 if isinstance(t, Running) and t.axes == stream:
                     self.waits(carry, t)
                 elif isinstance(t, Reduction):
@@ -291,8 +306,9 @@ class _Assignment:
         return tuple(found.values())
 
     def waits(self, carry: Reduction, running: Running) -> None:
-        """Refuse a running statistic by which the carry is not rescaled."""
-        if carry.scale is None or running.of is not carry.scale.statistic:
+        """Refuse a running statistic that the carry does not follow."""
+        known = carry.scale or carry.shift
+        if known is None or running.of is not known.statistic:
             wanted = next(iter(direct([running.of])), carry)
             raise _RefusedError(wanted, "its final value is needed inside the loop")
 
@@ -334,6 +350,19 @@ class _Assignment:
             found = (found & self.free(weights)) - self.free(values)
         candidates = [a for a in self.roots[0].axes if a.name in found]
         return max(reversed(candidates), key=self.extent, default=None)
+
+    def along(self, stream: frozenset[Axis], inner: Sequence[Inner]) -> Axis:
+        """The axis of the stream that is walked in tiles: the longest of those that serve."""
+        return max(
+            sorted(stream, key=lambda a: (len(a.name), a.name), reverse=True),
+            key=lambda a: (all(a.name in self.free(i.right) for i in inner), self.extent(a)),
+        )
+
+    def lies(self, along: Axis, carries: Sequence[Reduction]) -> bool:
+        """Whether what is read along an axis lies side by side."""
+        read = {t for c in carries for t in loads(c.body) if along.name in free_names(t)}
+        steps = [dims.coefficient(t.coords[-1], along.name) for t in read]
+        return all(s is not None and dims.same(s, 1) for s in steps)
 
     def carry(self, term: Reduction, split: tuple[Term, Term] | None, grid: Names) -> Carry:
         """The carry with its columns in the order of the roots."""

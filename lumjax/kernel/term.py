@@ -142,7 +142,8 @@ class Reduction(metaclass=_Interning):
     """op over all values of `axes` of the body. `dtype` is the result's; sums below float32
     accumulate in float32.
 
-    A sum with a `scale` may also be accumulated before its statistic is known (see `Scale`).
+    A sum with a `scale` or a `shift` may also be accumulated before its statistic is known (see
+    `Scale`, `Shift`).
     """
 
     op: ReduceOp
@@ -150,6 +151,7 @@ class Reduction(metaclass=_Interning):
     body: Term
     dtype: dt.DType
     scale: Scale | None = None
+    shift: Shift | None = None
     _free: frozenset[str] = _derived()
     _below: tuple[Term, ...] = _derived()
     _inner: tuple[Term, ...] | None = _derived()
@@ -159,7 +161,8 @@ class Reduction(metaclass=_Interning):
 class Running(metaclass=_Interning):
     """The value of `of`, or what a loop over `axes` knows of it so far.
 
-    `of` is computed pointwise from one maximum over `axes`, and from what does not vary along them.
+    `of` is computed pointwise from one maximum (or, of a `Shift`, from one sum) over `axes`, and
+    from what does not vary along them.
     Everything but such a loop may take this node for `of` itself. It counts as varying along
     `axes`, so that it is never moved out of a sum over them.
     """
@@ -188,6 +191,20 @@ class Scale:
 
     statistic: Term
     factor: Term
+
+
+@record
+class Shift:
+    """How partial sums follow an average: b(s') = b(s) + slope(s) (s' - s) + bend (s' - s)^2.
+
+    The sum's body and `slope` mention the statistic only as Running(statistic, axes of the sum);
+    `bend` does not vary along the axes. That holds at any two numbers, so that any guess may stand
+    for the statistic: the nearer it is, the less is lost to rounding.
+    """
+
+    statistic: Term
+    slope: Term
+    bend: Term
 
 
 Term: TypeAlias = Load | Lit | Index | Apply | Reduction | Running
@@ -222,7 +239,9 @@ def _below(term: Term) -> tuple[Term, ...]:
             return tuple(t for _, t in indices)
         case Apply(args=args):
             return args
-        case Reduction(body=body, scale=scale):
+        case Reduction(body=body, scale=scale, shift=shift):
+            if shift is not None:
+                return body, shift.statistic, shift.slope, shift.bend
             return (body,) if scale is None else (body, scale.statistic, scale.factor)
         case Running(of=of):
             return (of,)

@@ -91,10 +91,11 @@ class _Words:
                     return f"{self._inner(args[0])} {_INFIX[op.name]} {self._inner(args[1])}"
                 name = dt.short_name(dtype) if op.name == "cast" else op.name
                 return f"{name}({', '.join(self.text[a] for a in args)})"
-            case Reduction(op=op, axes=axes, body=body, scale=scale):
+            case Reduction(op=op, axes=axes, body=body, scale=scale, shift=shift):
                 bound = " ".join(sorted(a.name for a in axes))
-                scaled = "" if scale is None else f" scaled with {self._inner(scale.statistic)}"
-                return f"({op.value} {bound}. {self.text[body]}{scaled})"
+                follows = "" if scale is None else f" scaled with {self._inner(scale.statistic)}"
+                follows += "" if shift is None else f" moved with {self._inner(shift.statistic)}"
+                return f"({op.value} {bound}. {self.text[body]}{follows})"
             case Running(of=of):
                 return f"running({self.text[of]})"
 

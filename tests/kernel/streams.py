@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from lumjax import dtype as dt
-from lumjax.kernel.term import Apply, Buffer, Load, Reduction, Running, Scale, loads
+from lumjax.kernel.term import Apply, Buffer, Load, Reduction, Running, Scale, Shift, loads
 from lumjax.trace.form import ScalarOp
 from tests.kernel.build import MAX, OPS, SUM, cast, f32, index, lit, load, op, reduce, root, sym
 
@@ -150,3 +150,24 @@ def backward_rows(i, j, d, e, outer=(), mask=None):
 def loads_of(g):
     """Every load of a group."""
     return {t for r in g.roots for t in loads(r.term)}
+
+
+def average(x, stream, many):
+    """The sum of x over the stream by a constant."""
+    return op("div", reduce(SUM, stream, x), lit(float(many), x.dtype))
+
+
+def moved(statistic, stream, x, y=None):
+    """The sum over the stream of (x - s) (y - s), about a running statistic s."""
+    streams = frozenset(stream if isinstance(stream, tuple) else (stream,))
+    first, second = (op("sub", t, Running(statistic, streams)) for t in (x, x if y is None else y))
+    minus = lit(-1.0, x.dtype)
+    slope = op("mul", minus, op("add", first, second))
+    shift = Shift(statistic, slope, lit(1.0, x.dtype))
+    return Reduction(SUM, streams, op("mul", first, second), x.dtype, None, shift)
+
+
+def moments(x, stream, many, y=None):
+    """The mean of x, and the mean product of what x and y (or x) are from there."""
+    mean = average(x, stream, many)
+    return mean, op("div", moved(mean, stream, x, y), lit(float(many), x.dtype))

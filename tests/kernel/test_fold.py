@@ -17,6 +17,7 @@ from lumjax.kernel.emulate import emulate
 from lumjax.kernel.evaluate import bound_axes, evaluate_group
 from lumjax.kernel.lower import Reject, lower
 from lumjax.kernel.prepare import parametrise
+from lumjax.kernel.roles import Roles, fold_roles
 from lumjax.kernel.verify import check_kernel
 from lumjax.trace import dim as dims
 from lumjax.trace.form import ReduceOp
@@ -40,7 +41,7 @@ from tests.kernel.test_random import plan
 B, H, I, J, D, E = (  # noqa: E741
     axis("b", 3), axis("h", 2), axis("i", 67), axis("j", 101), axis("d", 11), axis("e", 17)
 )  # fmt: skip
-N, V, F = axis("n", 29), axis("v", 71), axis("f", 83)
+N, V, F, L = axis("n", 29), axis("v", 71), axis("f", 83), axis("l", 701)
 
 
 def grouped(g):
@@ -95,6 +96,28 @@ def products():
     ]
 
 
+def moments(rows, dtype=dt.float32, other=None):
+    """Averages and mean squares (or products) about them, of rows or of everything."""
+    x, y = load("x", N, L, dtype=dtype), load("y", N, L) if other else None
+    axes, many = (L if rows else (N, L)), L.extent * (1 if rows else N.extent)
+    kept = (N,) if rows else ()
+    mean, spread = streams.moments(x, axes, many, y)
+    return [root("mean", kept, mean), root("spread", kept, spread)]
+
+
+def standardized():
+    x = load("x", N, L)
+    mean, spread = streams.moments(x, L, L.extent)
+    y = op("div", op("sub", x, mean), op("sqrt", op("add", spread, streams.lit(0.1))))
+    return [root("y", (N, L), y)]
+
+
+def weights_too():
+    """Averages, and weights that follow a maximum, in one loop."""
+    mean, spread = streams.moments(load("x", N, V), V, V.extent)
+    return [root("mean", (N,), mean), root("spread", (N,), spread), *long_rows(False)]
+
+
 PROGRAMS = {
     "weighted": lambda: streams.weighted(I, J, D, E, (B, H)),
     "causal": lambda: streams.weighted(I, J, D, E, (H,), mask=streams.causal(I, J)),
@@ -130,11 +153,18 @@ PROGRAMS = {
     "window's ties": lambda: streams.ties(
         streams.masked(streams.scores(I, J, D, (H,)), streams.window(I, J, 9)), I, J, E, (H,)
     ),
+    "moments": lambda: moments(True),
+    "half moments": lambda: moments(True, dt.bfloat16),
+    "double moments": lambda: moments(True, dt.float64),
+    "products about an average": lambda: moments(True, other=True),
+    "moments of everything": lambda: moments(False),
+    "standardized": standardized,
+    "moments and weights": lambda: weights_too(),
     "low ties": lambda: streams.ties(
         streams.masked(streams.scores(I, J, D, (H,)), streams.causal(I, J), -1e30), I, J, E, (H,)
     ),
 }  # fmt: skip
-COARSE = {"half": 0.03}
+COARSE = {"half": 0.03, "half moments": 0.03}
 
 
 class Compiled:
@@ -212,7 +242,10 @@ def test_values(folds, name):
         program.compare(sizes, program.data(sizes), COARSE.get(name, 3e-5))
 
 
-@pytest.mark.parametrize("name", ["causal", "columns", "classifier", "layers", "late"])
+@pytest.mark.parametrize(
+    "name",
+    ["causal", "columns", "classifier", "layers", "late", "moments", "moments of everything"],
+)
 def test_emulated(folds, name):
     """Every access written before it is read, in bounds, at small sizes."""
     program = folds(name)
@@ -368,7 +401,11 @@ def test_equal_for_any_number_of_threads(folds, name):
     assert results[0] == results[1] == results[2]
 
 
-SPLIT = [n for n in PROGRAMS if n not in ("table", "late", "rows", "double")]
+SPLIT = [
+    n
+    for n in PROGRAMS
+    if n not in ("table", "late", "rows", "double", "standardized", "half moments")
+]
 
 
 @pytest.fixture(scope="module")
@@ -405,7 +442,7 @@ def test_parts_of_a_stream(split, name):
     assert verdict.ok, verdict
 
 
-@pytest.mark.parametrize("name", ["causal", "classifier", "long", "stored", "ties"])
+@pytest.mark.parametrize("name", ["causal", "classifier", "long", "stored", "ties", "moments"])
 def test_parts_are_written_before_they_are_read(split, name):
     program = split(name)
     small = {a.name: 40 for r in program.group.roots for a in program.axes(r) if a.extent > 20}
@@ -433,6 +470,75 @@ def test_verified(folds, name):
     program = folds(name)
     verdict = check_kernel(program.kernel, program.group, program.native)
     assert verdict.ok, verdict
+
+
+MOMENTS = ["moments", "products about an average", "moments of everything", "standardized"]
+
+
+def rows_that_are_hard(shape, rng):
+    """By name: a large mean, also with one value far off or one at first; trends; one value."""
+    v = shape[1]
+    noise = rng.standard_normal(shape)
+    first = np.zeros(shape)
+    first[:, 0] = 1e5
+    yield "large mean", 1e4 + noise
+    yield "first far off", 1e4 + noise + first
+    yield "last far off", 1e4 + noise + first[:, ::-1]
+    yield "trend", 1e4 + np.arange(v) + noise
+    yield "step", np.where(np.arange(v) < v // 3, 1e4, -1e4) + noise
+    yield "one value", np.full(shape, 1e4 + 1 / 3)
+
+
+@pytest.mark.parametrize("name", [n for n in MOMENTS if n != "standardized"])
+@pytest.mark.parametrize("parts", [False, True])
+def test_moments_are_as_exact_as_in_two_passes(folds, split, name, parts):
+    """About the average of what was seen, whatever came first; in tiles of any size."""
+    program = (split if parts else folds)(name)
+    for chunks in (None, 1, 2):
+        sizes = program.at(chunks)
+        for kind, x in rows_that_are_hard((N.extent, L.extent), np.random.default_rng(1)):
+            data = program.data(sizes)
+            for b in program.kernel.inputs:
+                data[b.name] = x.astype(b.dtype)
+            want = evaluate_group(program.prepared.group, data, sizes, wide=True)["spread"]
+            plain = evaluate_group(program.prepared.group, data, sizes)["spread"]
+            program.native(program.kernel, data, sizes)
+            off = np.abs(data["spread"].reshape(want.shape) - want)
+            eps = float(dt.finfo(dt.float32).eps)
+            about = 64 * eps * np.abs(want) + (8 * eps * np.abs(x).max()) ** 2
+            assert (off <= 2 * np.abs(plain - want) + about).all(), (kind, chunks, off.max())
+
+
+@pytest.mark.parametrize("name", MOMENTS)
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 1e17])
+def test_moments_are_finite_where_the_program_is(folds, name, value):
+    program = folds(name)
+    sizes = program.at(1)
+    for at in (0, -1, 137):
+        data = program.data(sizes)
+        data["x"].reshape(-1)[at] = value
+        wanted = evaluate_group(program.prepared.group, data, sizes)
+        program.native(program.kernel, data, sizes)
+        for key, want in wanted.items():
+            got = data[key].reshape(want.shape)
+            np.testing.assert_array_equal(np.isfinite(got), np.isfinite(want), err_msg=key)
+
+
+def test_moments_of_columns_and_of_contractions_are_no_loops_over_tiles():
+    """What does not lie along the stream is read by rows; what is contracted is stored first."""
+    x = load("x", V, N)
+    _, spread = streams.moments(x, V, V.extent)
+    assert fold_roles([root("spread", (N,), spread)]) is None
+    product = reduce(SUM, D, op("mul", load("x", N, D), load("w", D, V)))
+    _, spread = streams.moments(product, V, V.extent)
+    refused = fold_roles([root("spread", (N,), spread)])
+    assert refused is None or isinstance(refused, Reject)
+    both = streams.average(op("mul", load("x", N, V), load("y", N, V)), V, 71)
+    twice = op("div", both, streams.average(load("x", N, V), V, 71))
+    refused = fold_roles([root("spread", (N,), streams.moved(twice, V, load("x", N, V)))])
+    assert isinstance(refused, Reject)
+    assert "one sum" in refused.why
+    assert isinstance(fold_roles(moments(True)), Roles)
 
 
 def test_one_read_of_long_rows():

@@ -2,12 +2,13 @@
 
 A rule is written over patterns: `(mul d x y)` is the scalar operation at dtype d (every dtype is
 part of a term), `(mul* d x y)` the same in either order, `(sum d J x)` a reduction over the axis
-set J, `(scaled d J x m k)` a sum that follows the statistic m, `(running m J)` what is known of m
-inside it. Guards: `(invariant x J)` (x depends on no axis of J), `(varies x J)` (on at least one),
-`(apart x J)` (nothing in x is reduced over an axis of J), `(waits x J)` (something is),
-`(floating d)`, `(integer d)`, `(one x)`, `(zero x)`, `(minus_one x)`, and any egglog fact. A rule
-may conclude facts instead of an equality. In a rule that holds for several operations, `@` stands
-for each of them. `checked` refuses rules without class or witness and `compile_rule` writes egglog.
+set J, `(scaled d J x m k)` a sum that follows the statistic m, `(moved d J x m s b)` one that
+follows an average, `(running m J)` what is known of m inside it. Guards: `(invariant x J)` (x
+depends on no axis of J), `(varies x J)` (on at least one), `(apart x J)` (nothing in x is reduced
+over an axis of J), `(waits x J)` (something is), `(floating d)`, `(integer d)`, `(one x)`, `(zero
+x)`, `(minus_one x)`, and any egglog fact. A rule may conclude facts instead of an equality. In a
+rule that holds for several operations, `@` stands for each of them, and `%` for what goes with it
+("sub|add"). `checked` refuses rules without class or witness and `compile_rule` writes egglog.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ class Kind(Enum):
 class Rule:
     """Where `left` and the guard hold, `right` is equal to it, or `concludes` holds of it.
 
-    `ops` are the operations that `@` stands for; `more` has the witnesses of all but the first.
+    `ops` are the operations that `@` stands for, or pairs "a|b" for `@` and `%`; `more` has the
+    witnesses of all but the first.
     """
 
     name: str
@@ -51,11 +53,12 @@ class Rule:
         """The rule for each of its operations."""
         return tuple(self._at(op, k) for k, op in enumerate(self.ops)) or (self,)
 
-    def _at(self, op: str, k: int) -> Rule:
+    def _at(self, ops: str, k: int) -> Rule:
+        op, _, other = ops.partition("|")
         texts = [self.left, self.right, self.guard, self.concludes]
         if op not in COMMUTATIVE:
             texts = [t.replace("@*", "@") for t in texts]
-        left, right, guard, concludes = (t.replace("@", op) for t in texts)
+        left, right, guard, concludes = (t.replace("@", op).replace("%", other) for t in texts)
         witness = (self.witness, *self.more)[k]
         name = f"{self.name}/{op}"
         return Rule(name, self.ruleset, self.kind, left, right, witness, guard, concludes)
@@ -114,7 +117,7 @@ def _text(pattern: Pattern) -> str:
     return pattern if isinstance(pattern, str) else f"({' '.join(map(_text, pattern))})"
 
 
-_NODES = {"scaled": "Scaled", "running": "Run"}
+_NODES = {"scaled": "Scaled", "moved": "Moved", "running": "Run"}
 
 
 class _Writer:

@@ -74,19 +74,16 @@ IDENTITIES = (
         _exact("involution", "(@ d (@ d x))", "x", op("neg", op("neg", _x)), _x),
         Witness(op("not", op("not", _p)), _p),
     ),
-    _exact(
-        "sub-neg",
-        "(sub d x (neg d y))",
-        "(add d x y)",
-        op("sub", _x, op("neg", _y)),
-        op("add", _x, _y),
-    ),
-    _exact(
-        "add-neg",
-        "(add* d x (neg d y))",
-        "(sub d x y)",
-        op("add", _x, op("neg", _y)),
-        op("sub", _x, _y),
+    _family(
+        ("sub|add", "add|sub"),
+        _exact(
+            "neg-behind",
+            "(@* d x (neg d y))",
+            "(% d x y)",
+            op("sub", _x, op("neg", _y)),
+            op("add", _x, _y),
+        ),
+        Witness(op("add", _x, op("neg", _y)), op("sub", _x, _y)),
     ),
     _family(
         ("mul", "div"),
@@ -129,21 +126,17 @@ CHOICES = (
         op("select", op("not", _p), _x, _y),
         op("select", _p, _y, _x),
     ),
-    _exact(
-        "select-true",
-        "(select d p x y)",
-        "x",
-        op("select", lit(True, dt.bool_), _x, _y),
-        _x,
-        "(always p)",
-    ),
-    _exact(
-        "select-false",
-        "(select d p x y)",
-        "y",
-        op("select", lit(False, dt.bool_), _x, _y),
-        _y,
-        "(never p)",
+    _family(
+        ("always|x", "never|y"),
+        _exact(
+            "select-known",
+            "(select d p x y)",
+            "%",
+            op("select", lit(True, dt.bool_), _x, _y),
+            _x,
+            "(@ p)",
+        ),
+        Witness(op("select", lit(False, dt.bool_), _x, _y), _y),
     ),
     _exact(
         "select-select-on",

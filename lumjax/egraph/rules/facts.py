@@ -12,12 +12,14 @@ from lumjax.kernel.evaluate import literal as value_of
 from lumjax.kernel.term import Lit
 
 # Ap1..ApN: scalar operations; Red: reductions; Leaf: loads and index values (Index: with terms);
-# Scaled: a sum that follows a running statistic (body, statistic, factor); Run: that, so far.
+# Scaled: a sum that follows a running statistic (body, statistic, factor); Moved: one that follows
+# an average (body, statistic, slope, bend); Run: that, so far.
 SORTS = """
 (sort Axes (Set i64))
 (datatype* (E (Leaf i64) (Index i64 Es) (Const i64)
   (Ap1 String i64 E) (Ap2 String i64 E E) (Ap3 String i64 E E E) (ApN String i64 Es)
-  (Red String i64 Axes E) (Scaled i64 Axes E E E) (Run E Axes)) (sort Es (Vec E)))
+  (Red String i64 Axes E) (Scaled i64 Axes E E E) (Moved i64 Axes E E E E)
+  (Run E Axes)) (sort Es (Vec E)))
 (function free (E) Axes :merge (set-intersect old new))
 (function bound (E) Axes :merge (set-intersect old new))
 (function dtype (E) i64 :no-merge)
@@ -36,7 +38,7 @@ SORTS = """
 (relation neutral (String E))
 (relation quotient (E E E)) (relation rounded (E)) (relation spans (i64 i64))
 (relation top (E E)) (relation falls (E)) (relation most_one (E))
-(relation statistic (E Axes)) (relation demand (E Axes))
+(relation statistic (E Axes)) (relation average (E Axes E)) (relation demand (E Axes))
 (relation affine (E Axes E E E)) (relation scales (E Axes E E E))
 (function combined (String E) i64 :merge (max old new))
 (ruleset facts) (ruleset algebra) (ruleset core) (ruleset stream) (ruleset insert)
@@ -50,6 +52,10 @@ _RULES = """\
 ((= e (Red o d j x)) (= f (free x))) ((set (free e) (set-diff f j)))
 ((= e (Scaled d j b m k)) (= f (free b)) (= g (free m)) (= h (free k)))\
  ((set (free e) (set-diff (set-union f (set-union g h)) j)))
+((= e (Moved d j b m s c)) (= f (free b)) (= g (free m)) (= h (free s)) (= k (free c))\
+ (= p (bound b)) (= q (bound m)) (= r (bound s)))\
+ ((set (free e) (set-diff (set-union (set-union f g) (set-union h k)) j))\
+ (set (bound e) (set-union (set-union p j) (set-union q r))) (set (dtype e) d))
 ((= e (Run x j)) (= f (free x))) ((set (free e) (set-union f j)))
 ((= e (Const i))) ((set (bound e) (set-empty)))
 ((= e (Leaf i))) ((set (bound e) (set-empty)))
@@ -101,6 +107,16 @@ _RULES = """\
 ((either "add" e d x y) (nonpositive x) (nonpositive y) (floating d)) ((nonpositive e))
 ((statistic m j) (= d (dtype m)) (floating d) (= o (one_of d)))\
  ((affine m j m o (Run m j)))
+((= s (Red "sum" d j x)) (= m (Ap2 "div" d s c)) (constant c)) ((average m j x))
+((= s (Red "sum" d j x)) (either "mul" m d s c) (constant c)) ((average m j x))
+((average m j x) (= e (Ap1 "cast" d m)) (floating d)) ((average e j x))
+((average m j x) (floating d) (= s (Red "sum" d j (Ap2 "mul" d a c))) (= f (bound a))\
+ (= g (bound c)) (= h (free a)) (= k (free c))\
+ (!= (set-empty) (set-intersect f (set-intersect h j)))\
+ (!= (set-empty) (set-intersect g (set-intersect k j))))\
+ ((demand a j) (demand c j))
+((average m j x) (demand m j) (= p (bound x)) (= (set-empty) (set-intersect p j))\
+ (= d (dtype m)) (= o (one_of d))) ((affine m j m o (Run m j)))
 ((statistic m j) (= s (Red "sum" d j b))) ((demand b j))
 ((demand e j) (= e (Ap1 o d x)) (= f (bound x)) (!= (set-empty) (set-intersect f j))) ((demand x j))
 ((demand e j) (= e (Ap2 o d x y)) (= f (bound x)) (!= (set-empty) (set-intersect f j)))\

@@ -1,4 +1,4 @@
-"""Sums that may be accumulated before a maximum over the same axes is known.
+"""Sums that may be accumulated before a maximum or an average over the same axes is known.
 
 A *statistic* of axes j is a maximum over j, or a pointwise, non-decreasing function of one. The
 facts `(affine u j m k v)` and `(scales b j m k c)` say how values in the body of a sum over j
@@ -11,6 +11,10 @@ are looked for on demand: in bodies of sums over the axes of a statistic only. W
 shifted or scaled by must not wait for a reduction over j itself (`apart`). No rule makes an
 exponential of anything but what the program takes the exponential of, less the change of a
 statistic; the factor must be provably never positive, so that rescaling cannot overflow.
+
+An *average* of axes j is a sum over j, times or divided by a constant. What is affine in it may be
+summed about any guess: partial sums of a product of two such values move by a polynomial of the
+change (`Shift`). The loop guesses the average of what it has seen.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ from __future__ import annotations
 from lumjax import dtype as dt
 from lumjax.egraph.rules import Kind, Rule
 from lumjax.egraph.rules.witness import I, J, K, Witness, lit, load, op, reduction, total
-from lumjax.kernel.term import Reduction, Running, Scale, Term
+from lumjax.kernel.term import Reduction, Running, Scale, Shift, Term
 from lumjax.trace.form import ReduceOp
 
 _x, _y, _row = load("x", I, J), load("y", I, J), load("r", I)
@@ -264,6 +268,18 @@ def _follows() -> Witness:
     return Witness(total((J,), body), followed, 1e-12)
 
 
+def _moved() -> Witness:
+    """The plain sum, and the sum that may be accumulated about a running average."""
+    average = op("div", total((J,), _x), lit(7.0))
+    about, running = op("sub", _x, average), op("sub", _y, Running(average, frozenset({J})))
+    first = op("sub", _x, Running(average, frozenset({J})))
+    slope = op("mul", _minus, op("add", first, running))
+    shift = Shift(average, slope, op("mul", _minus, _minus))
+    body = op("mul", first, running)
+    moved = Reduction(ReduceOp.SUM, frozenset({J}), body, body.dtype, None, shift)
+    return Witness(total((J,), op("mul", about, op("sub", _y, average))), moved, 1e-12)
+
+
 def _taken_apart(name: str) -> tuple[Term, Term]:
     """A sum whose values are shifted by what depends on their maximum."""
     shift = op("log", op("square", _top))
@@ -290,8 +306,16 @@ SUMS = (
         "sum-follows",
         "(sum d j a)",
         "(scaled d j b m k)",
-        "(scales a j m k b) (nonpositive k) (invariant k j) (= t (reduce_max e j x)) (floating d)",
+        "(scales a j m k b) (statistic m j) (nonpositive k) (invariant k j)"
+        " (= t (reduce_max e j x)) (floating d)",
         _follows(),
+    ),
+    _sum(
+        "sum-moves",
+        "(sum d j (mul d a c))",
+        "(moved d j (mul d u v) m (mul d k (add d u v)) (mul d k k))",
+        "(affine a j m k u) (affine c j m k v) (average m j x) (invariant k j) (floating d)",
+        _moved(),
     ),
     _sum(
         "sum-nested",  # a sum over rows of sums along them
