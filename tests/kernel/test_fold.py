@@ -158,6 +158,9 @@ PROGRAMS = {
     "double moments": lambda: moments(True, dt.float64),
     "products about an average": lambda: moments(True, other=True),
     "moments of everything": lambda: moments(False),
+    "weights of everything": lambda: [
+        root("y", (), streams.logsumexp(load("x", N, V), (N, V), guard=True))
+    ],
     "standardized": standardized,
     "moments and weights": lambda: weights_too(),
     "low ties": lambda: streams.ties(
