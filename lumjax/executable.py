@@ -283,7 +283,7 @@ def _may_change(found: Found) -> bool:
 
 
 def _data(value: Value) -> NDArray:
-    return np.ascontiguousarray(value.data if isinstance(value, Array) else value)
+    return np.asarray(value.data if isinstance(value, Array) else value, order="C")
 
 
 class Interpreted(Executable):
