@@ -7,6 +7,7 @@ recorded test does not pass, and when a test fails that is not left out.
     python -m tests.foreign.run optax              # everything
     python -m tests.foreign.run optax --one-in 60  # a sample of what is recorded
     python -m tests.foreign.run optax --grow       # record what passes now besides
+    python -m tests.foreign.run optax --only optax/contrib --grow
     python -m tests.foreign.run optax --jax        # on the real JAX: what passes there
 """
 
@@ -72,22 +73,25 @@ OPTAX = Suite(
     needs=("scikit-learn", "flax"),
     needing=(
         "optax/_src/alias_test.py", "optax/_src/linear_algebra_test.py",
-        "optax/transforms/_accumulation_test.py",
+        "optax/schedules/_schedule_test.py", "optax/transforms/_accumulation_test.py",
     ),
 )  # fmt: skip
 SUITES = {s.name: s for s in (OPTAX,)}
 
 
-def arguments(suite: Suite, names: list[str] | None, jax: bool, workers: int) -> list[str]:
+def arguments(
+    suite: Suite, names: list[str] | None, jax: bool, workers: int, only: str | None = None
+) -> list[str]:
     """The command line of pytest: none of this repository's settings, none of its plugins."""
     site = suite.site()
     if names is None:
         left_out = [n for n in suite.reasons() if n.endswith(".py")]
-        paths = [suite.folder, *(f"--ignore={site / n}" for n in left_out)]
+        paths = [only or suite.folder, *(f"--ignore={site / n}" for n in left_out)]
     else:
         paths = sorted({n.partition("::")[0] for n in names})
     return [
         sys.executable, "-m", "pytest", *paths, "-q", "-c", os.devnull, f"--rootdir={site}",
+        "--continue-on-collection-errors",
         "-o", f"python_files={suite.files}", "-p", "no:cacheprovider", "-p", "no:randomly",
         *(() if jax else ("-p", "lumjax.compat")), "-p", "tests.foreign.outcomes",
         *(("-n", str(workers)) if workers > 1 else ()),
@@ -95,9 +99,13 @@ def arguments(suite: Suite, names: list[str] | None, jax: bool, workers: int) ->
 
 
 def run(
-    suite: Suite, names: list[str] | None = None, jax: bool = False, workers: int = 1
+    suite: Suite,
+    names: list[str] | None = None,
+    jax: bool = False,
+    workers: int = 1,
+    only: str | None = None,
 ) -> dict[str, tuple[str, str]]:
-    """What became of each test, and why. `names`: these alone."""
+    """What became of each test, and why. `names`: these alone; `only`: in this file or folder."""
     with tempfile.TemporaryDirectory() as folder:
         outcomes = Path(folder, "outcomes")
         outcomes.touch()
@@ -108,7 +116,7 @@ def run(
         if names is not None:
             Path(folder, "select").write_text("\n".join(names), encoding="utf-8")
             environment["FOREIGN_SELECT"] = str(Path(folder, "select"))
-        command = arguments(suite, names, jax, workers)
+        command = arguments(suite, names, jax, workers, only)
         done = subprocess.run(command, cwd=suite.site(), env=environment, check=False)
         lines = outcomes.read_text(encoding="utf-8").splitlines()
         if done.returncode not in (0, 1) or not lines:
@@ -144,17 +152,21 @@ def main() -> None:
     parser.add_argument("--one-in", type=int, default=0, help="a sample of the recorded tests")
     parser.add_argument("--grow", action="store_true", help="record what passes besides")
     parser.add_argument("--jax", action="store_true", help="run on the real JAX, record nothing")
+    parser.add_argument("--only", help="a file or folder of the suite")
     parser.add_argument("-n", "--workers", type=int, default=1)
     options = parser.parse_args()
     suite = SUITES[options.suite]
-    names = sample(suite, options.one_in) if options.one_in else None
-    found = run(suite, names, options.jax, options.workers)
+    expected = [n for n in suite.passing() if n.startswith(options.only or "")]
+    names = None
+    if options.one_in:
+        expected = names = [n for n in sample(suite, options.one_in) if n in set(expected)]
+    found = run(suite, names, options.jax, options.workers, options.only)
     count = {w: sum(o == w for o, _ in found.values()) for w in ("passed", "failed", "skipped")}
     print(suite.name, suite.version, "on JAX" if options.jax else "on lumjax", count)
     if options.jax:
         print("\n".join(f"{n}: {why}" for n, (what, why) in found.items() if what == "failed"))
         return
-    wrong = judge(suite, found, names if names is not None else suite.passing())
+    wrong = judge(suite, found, expected)
     if options.grow:
         passed = {n for n, (what, _) in found.items() if what == "passed"}
         text = "".join(f"{n}\n" for n in sorted({*suite.passing(), *passed}))

@@ -4,6 +4,8 @@ own; `python -m tests.foreign.run optax` runs them all.
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.foreign import run
@@ -25,6 +27,25 @@ def test_records_are_whole():
     assert len(passing) >= 956
     assert not set(passing) & set(reasons)
     assert all(reasons.values())
+
+
+def test_files_that_need_more_are_known():
+    """The sample must run where only optax is: by imports, one's own or a neighbour's."""
+    site = SUITE.site()
+    needs = re.compile(r"^(from|import) (sklearn|flax)|import alias_test", re.MULTILINE)
+    files = {p.relative_to(site).as_posix(): p for p in (site / SUITE.folder).rglob("*_test.py")}
+    found = {n for n, p in files.items() if needs.search(p.read_text(encoding="utf-8"))}
+    assert found == set(SUITE.needing)
+
+
+def test_what_is_run():
+    line = run.arguments(SUITE, None, jax=True, workers=2, only="optax/contrib")
+    assert "optax/contrib" in line
+    assert "lumjax.compat" not in line
+    assert line[-2:] == ["-n", "2"]
+    line = run.arguments(SUITE, ["optax/a_test.py::A::b", "optax/a_test.py::c"], False, 1)
+    assert [x for x in line if x.startswith("optax/")] == ["optax/a_test.py"]
+    assert "lumjax.compat" in line
 
 
 @pytest.mark.parametrize(
