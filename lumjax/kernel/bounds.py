@@ -189,17 +189,22 @@ class _Walk:
         if any(isinstance(c, int) and not c for c in where):
             return
         if elements * buffer.dtype.itemsize < INDEX_LIMIT and (
-            self.inside(at, at, elements) or self.inside(*self.narrowed(at, where), elements)
+            self.inside(at, at, elements)
+            or any(self.inside(*ends, elements) for ends in self.narrowed(at, where))
         ):
             return
         self.breaches.append(Breach(buffer.name, str(at), elements, kind))
 
-    def narrowed(self, at: Dim, where: Sequence[Dim]) -> tuple[Dim, Dim]:
-        """Bounds of an offset, from what holds wherever it is used."""
+    def narrowed(self, at: Dim, where: Sequence[Dim]) -> Iterator[tuple[Dim, Dim]]:
+        """Bounds of an offset, from what holds wherever it is used: by the facts in their order,
+        by those that leave the fewest variables, and by what they say of quotients as such.
+        """
         known = [k for c in where for k in _guarantees(c)]
-        at, known = _divided(at, where, known)
-        at, known = _tightened(at, known)
-        return _improved(at, known, -1), _improved(at, known, 1)
+        inside, facts = _tightened(*_divided(at, where, known))
+        yield _improved(inside, facts, -1), _improved(inside, facts, 1)
+        yield _fewest(inside, facts, -1), _fewest(inside, facts, 1)
+        inside, facts = _tightened(*_named(at, where))
+        yield _fewest(inside, facts, -1), _fewest(inside, facts, 1)
 
     def inside(self, low: Dim, high: Dim, elements: int) -> bool:
         """Whether 0 <= low and high < elements are provable."""
@@ -260,6 +265,33 @@ def _divided(
     return dims.substitute(expr, values), [*again, *facts]
 
 
+def _named(expr: Dim, conditions: Sequence[Dim]) -> tuple[Dim, list[Dim]]:
+    """The expression and the facts, with a symbol for each quotient and each remainder."""
+    known = [k for d in conditions for k in _guarantees(d)]
+    names: dict[Expr, Dim] = {}
+    for op in (IndexOp.FLOORDIV, IndexOp.MOD):
+        for node in _nodes(op, expr, *conditions):
+            ends = dims.bounds(node) if op is IndexOp.MOD else _quotient(node, known)
+            names[node] = dims.symbol(f"<{len(names)}>", *ends)
+    facts = [k for d in conditions for k in _guarantees(dims.substitute(d, {}, dict(names)))]
+    return dims.substitute(expr, {}, dict(names)), facts
+
+
+def _quotient(node: Expr, known: Sequence[Dim]) -> tuple[int | None, int | None]:
+    """Bounds of a quotient, also from what is known of the dividend."""
+    inside, divisor = node.args
+    low, high = dims.bounds(node)
+    if not isinstance(divisor, int) or divisor <= 0:
+        return low, high
+    for fact in known:
+        over, under = fact - inside, fact + inside
+        if isinstance(over, int):  # the dividend is at least -over
+            low = -over // divisor if low is None else max(low, -over // divisor)
+        if isinstance(under, int):  # and at most under
+            high = under // divisor if high is None else min(high, under // divisor)
+    return low, high
+
+
 def _nodes(op: IndexOp, *exprs: Dim) -> Iterator[Expr]:
     """Every distinct node of this kind, outer ones first."""
     seen: set[Expr] = set()
@@ -304,18 +336,28 @@ def _reduced(fact: Dim) -> Dim:
 def _improved(expr: Dim, known: Sequence[Dim], sign: int) -> Dim:
     """A bound of `expr` (sign 1: upper, -1: lower) in fewer variables, from what is known >= 0."""
     for fact in known:
-        for name in sorted(dims.symbols(fact)):
-            mine, its = dims.coefficient(expr, name), dims.coefficient(fact, name)
-            if not isinstance(mine, int) or not isinstance(its, int) or not its or mine % its:
-                continue
-            factor = -mine // its
-            if factor * sign <= 0:
-                continue
+        expr = next(_better(expr, fact, sign), expr)
+    return expr
+
+
+def _fewest(expr: Dim, known: Sequence[Dim], sign: int) -> Dim:
+    """The same by the fact that leaves the fewest variables, again and again."""
+    while options := [b for fact in known for b in _better(expr, fact, sign)]:
+        expr = min(options, key=lambda b: len(dims.symbols(b)))
+    return expr
+
+
+def _better(expr: Dim, fact: Dim, sign: int) -> Iterator[Dim]:
+    """Bounds of `expr` in fewer variables, from one fact."""
+    for name in sorted(dims.symbols(fact)):
+        mine, its = dims.coefficient(expr, name), dims.coefficient(fact, name)
+        if not isinstance(mine, int) or not isinstance(its, int) or not its or mine % its:
+            continue
+        factor = -mine // its
+        if factor * sign > 0:
             better = expr + factor * fact
             if len(dims.symbols(better)) < len(dims.symbols(expr)):
-                expr = better
-                break
-    return expr
+                yield better
 
 
 def _at_most(expr: Dim, limit: int, variables: Sequence[Variable]) -> bool:

@@ -5,7 +5,8 @@ free axis is walked outside. The columns n are the vector axis and the root's la
 operands swap sides if need be. An operand that is not a plain load (a term, a window with
 padding, a transposed or a large right side) is staged: the right side once, into column panels
 in a workspace; the left side per job, into scratch. A long sum with a small result is split into
-partial sums (see split.py). Convolutions and their gradients are all this.
+partial sums (see split.py). Convolutions and their gradients are all this; what a stride spreads
+out is cut by remainders first (see residue.py).
 """
 
 from __future__ import annotations
@@ -37,8 +38,9 @@ from lumjax.kernel.ir import (
     Value,
 )
 from lumjax.kernel.prepare import group_axes, offset
+from lumjax.kernel.residue import by_remainders
 from lumjax.kernel.rewrite import axis_symbol, rebuild, rewrite
-from lumjax.kernel.row import cone
+from lumjax.kernel.row import cone, reductions
 from lumjax.kernel.schedule import DEFAULT, PANELS, Schedule
 from lumjax.kernel.share import extent
 from lumjax.kernel.split import Part, combine_parts
@@ -76,6 +78,8 @@ class Tiling:
     rows: int
     cols: int
     laid: bool = False  # the right side was copied such that it can be read in place
+    places: tuple[tuple[str, tuple[Dim, Dim]], ...] = ()  # see residue.py: Cut
+    ends: tuple[tuple[str, Dim], ...] = ()
 
 
 def tile_shape(
@@ -101,8 +105,24 @@ def contraction(
     emitter: Emitter, roots: Sequence[Root], found: Sequence[Reduction]
 ) -> Tiling | None:
     """The tiling that computes `roots`, if they are one contraction with an epilogue."""
-    if len(found) != 1 or emitter.target is None:
+    if len(found) != 1 or emitter.target is None or operands(found[0]) is None:
         return None
+    split = by_remainders(emitter, roots)
+    if split is not None:
+        new = reductions(r.term for r in split.roots)
+        tiling = _tiling(emitter, split.roots, new, split.remainders)
+        return None if tiling is None else replace(tiling, places=split.places, ends=split.ends)
+    return _tiling(emitter, roots, found)
+
+
+def _tiling(
+    emitter: Emitter,
+    roots: Sequence[Root],
+    found: Sequence[Reduction],
+    outside: frozenset[str] = frozenset(),
+) -> Tiling | None:
+    """The tiling; the axes `outside` are no rows or columns of tiles."""
+    assert emitter.target is not None, "tiles are shaped for a target"
     (term,) = found
     sides = operands(term)
     if sides is None or not all(_epilogue(r, term) for r in roots):
@@ -111,7 +131,9 @@ def contraction(
     mine = _free(sides[0], term, order), _free(sides[1], term, order)
     if set(order) != set(mine[0]) | set(mine[1]) or any(set(r.axes) != set(order) for r in roots):
         return None
-    left, right = ([a for a in s if a not in o] for s, o in (mine, mine[::-1]))
+    left, right = (
+        [a for a in s if a not in o and a.name not in outside] for s, o in (mine, mine[::-1])
+    )
     if not left or not right:
         return None
     if order[-1] in left or (order[-1] not in right and _strided(sides, left[-1], right[-1])):
@@ -183,6 +205,7 @@ class Blocks:
 def emit_contract(emitter: Emitter, tiling: Tiling) -> None:
     """Append the phases: the right side's panels, the tiles, the sum of parts where split."""
     work = extent(emitter, (*tiling.outer, tiling.m, tiling.n, *tiling.k))
+    emitter.places.update(tiling.places)
     tiling = without_windows(emitter, tiling)
     rhs = None if tiling.laid else stage_right(emitter, tiling)
     blocks = cut(emitter, tiling, work)
@@ -190,7 +213,8 @@ def emit_contract(emitter: Emitter, tiling: Tiling) -> None:
     jobs = -(-units // (emitter.size(blocks.chunk) or 1))
     depth = extent(emitter, tiling.k)
     parts = min(work // TILE_WORK, MOST_PARTS, depth // SHALLOW, extent(emitter, tiling.k[:1]))
-    if parts > 1 and (jobs < FEW_JOBS or depth >= DEEP):
+    whole = tiling.k[0].name not in dict(tiling.ends)
+    if parts > 1 and whole and (jobs < FEW_JOBS or depth >= DEEP):
         Tiles(emitter, tiling, blocks, rhs).emit_split(parts)
     else:
         Tiles(emitter, tiling, blocks, rhs).emit()
@@ -343,7 +367,8 @@ class Tiles:
         self.tiling = tiling
         self.blocks = blocks
         self.rhs = rhs
-        self.k: list[tuple[str, Dim]] = [(a.name, a.extent) for a in tiling.k]
+        ends = dict(tiling.ends)
+        self.k: list[tuple[str, Dim]] = [(a.name, ends.get(a.name, a.extent)) for a in tiling.k]
         self.widths: list[Dim] = [a.extent for a in tiling.k]  # strides of the staged left side
         self.lhs = tiling.lhs
         self.shift: dict[str, Dim] = {}

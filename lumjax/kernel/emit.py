@@ -249,6 +249,7 @@ class Emitter:
         self.scratch: dict[str, Scratch] = {}
         self.phases: list[Phase] = []
         self.ranges: dict[str, tuple[Dim, Dim]] = {}
+        self.places: dict[str, tuple[Dim, Dim]] = {}  # of buffers: offset and mask of an element
         self.count = 0
 
     # ---- names
@@ -423,7 +424,8 @@ class Emitter:
     def store(self, root: Root, scope: Scope) -> None:
         """buffer[axes] = term, in a scope that binds the axes."""
         at = offset(tuple(a.extent for a in root.axes), map(axis_symbol, root.axes))
-        scope.add(StoreStmt(self.buffer(root.buffer), at, self.value(root.term, scope)))
+        at, mask = self.places.get(root.buffer.name, (at, 1))
+        scope.add(StoreStmt(self.buffer(root.buffer), at, self.value(root.term, scope), mask))
 
     def decode(self, axes: Sequence[Axis], flat: Dim, scope: Scope) -> None:
         """Bind `axes` by Lets so that their row-major index is `flat`."""

@@ -44,6 +44,7 @@ from lumjax.trace.dim import Dim
 MOST_PARTS = 64
 ENOUGH_JOBS = 8
 COLUMNS = 16  # more columns than this are accumulated in memory, row by row
+SHORT = 16  # sums no longer than this are not shared out for the sake of their columns
 
 
 @record
@@ -140,7 +141,8 @@ def _pays(emitter: Emitter, roots: Sequence[Root], split: Split) -> bool:
     if total < 2 * WORK_PER_JOB:
         return len({_kept(t, split) for t in split.across}) > 1
     fewest = min(extent(emitter, _kept(t, split)) for t in split.across)
-    return fewest < min(ENOUGH_JOBS, total // WORK_PER_JOB) or _columns(split)
+    long = max(extent(emitter, t.axes) for t in split.across) > SHORT
+    return fewest < min(ENOUGH_JOBS, total // WORK_PER_JOB) or (long and _columns(split))
 
 
 def _columns(split: Split) -> bool:

@@ -1,11 +1,13 @@
 """conv_general_dilated: convolutions with any layout, stride, padding, dilation and grouping.
 
 A convolution is a contraction whose left map overlaps itself; both of its transposes are
-convolutions again.
+convolutions again. Padding is multiplied like other zeros (by an infinite weight it gives nan);
+the holes that lhs_dilation leaves are not: no tap meets them.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -31,13 +33,14 @@ from lumjax.ops.checks import (
 )
 from lumjax.ops.contract import canonical_precision, check_preferred, sum_of_products_dtype
 from lumjax.ops.elementwise import add, cast, promote_values
+from lumjax.ops.spread import Spread
 from lumjax.ops.view import moveaxis, pad_p, reshape, rev, shape_of, zeros
 from lumjax.trace.aval import ShapedArray
 from lumjax.trace.batch import MappedAxis
 from lumjax.trace.core import Linear, Primitive, Sample, Value, aval_of
-from lumjax.trace.dim import Dim, logical_and, same
+from lumjax.trace.dim import Dim, ceiling_divide, logical_and, same
 from lumjax.trace.form import Contract
-from lumjax.trace.view import IndexMap, coordinates, window
+from lumjax.trace.view import IndexMap, coordinates
 
 _Tangents: TypeAlias = Sequence[Value | None]
 _Padding: TypeAlias = tuple[tuple[int, int], ...]
@@ -248,6 +251,11 @@ def _out_size(n: Dim, taps: Dim, k: int, p: dict[str, Any]) -> Dim:
 
 @silent
 def _eval(x: NDArray, w: NDArray, **p: Any) -> tuple[NDArray]:
+    spread = any(d > 1 for d in p["lhs_dilation"])
+    return (_eval_spread(x, w, p) if spread else _eval_dense(x, w, p),)
+
+
+def _eval_dense(x: NDArray, w: NDArray, p: dict[str, Any]) -> NDArray:
     (lhs_spec, rhs_spec, out_spec), batches = p["dimension_numbers"], p["batch_group_count"]
     groups = p["feature_group_count"] * batches
     dtype = p["preferred_element_type"] or x.dtype
@@ -257,7 +265,7 @@ def _eval(x: NDArray, w: NDArray, **p: Any) -> tuple[NDArray]:
     sizes = [
         _out_size(n, m, k, p) for k, (n, m) in enumerate(zip(x.shape[2:], w.shape[2:], strict=True))
     ]
-    config = [(lo, hi, d - 1) for (lo, hi), d in zip(p["padding"], p["lhs_dilation"], strict=True)]
+    config = [(lo, hi, 0) for lo, hi in p["padding"]]
     rest = (x.shape[0] // batches, w.shape[1])
     if 0 in sizes or 0 in rest or w.shape[0] == 0:
         out = np.zeros((rest[0], w.shape[0], *sizes), dtype)
@@ -270,7 +278,40 @@ def _eval(x: NDArray, w: NDArray, **p: Any) -> tuple[NDArray]:
             x = np.moveaxis(x.reshape(rest[0], groups, rest[1], *spatial), 1, 0)
         out = _correlate(x, w, sizes, p["window_strides"], p["rhs_dilation"])
     inverse = sorted(range(out.ndim), key=out_spec.__getitem__)
-    return (out.transpose(inverse).astype(dtype, copy=False),)
+    return out.transpose(inverse).astype(dtype, copy=False)
+
+
+def _eval_spread(x: NDArray, w: NDArray, p: dict[str, Any]) -> NDArray:
+    """The places of the result by their remainders: the same taps of each meet elements of x."""
+    _, rhs_spec, out_spec = p["dimension_numbers"]
+    (aval,) = _aval(ShapedArray(x.shape, x.dtype), ShapedArray(w.shape, w.dtype), **p)
+    out = np.zeros(aval.shape, aval.dtype)
+    for places in itertools.product(*(range(d) for d in p["lhs_dilation"])):
+        here = [slice(None)] * out.ndim
+        taps = [slice(None)] * w.ndim
+        padding: list[tuple[Any, Any]] = []
+        dilation: list[int] = []
+        for k, place in enumerate(places):
+            spread = Spread.of(p, k)
+            base = spread.base
+            begin = place * spread.stride - spread.low
+            first = spread.first(place)
+            here[out_spec[2 + k]] = slice(place, None, base)
+            taps[rhs_spec[2 + k]] = slice(first, None, spread.every)
+            if begin % spread.common:
+                taps[rhs_spec[2 + k]] = slice(0, 0)
+            at = (begin + spread.dilation * first) // base
+            dilation.append(spread.dilation // spread.common)
+            count = len(range(place, out.shape[out_spec[2 + k]], base))
+            some = len(range(*taps[rhs_spec[2 + k]].indices(w.shape[rhs_spec[2 + k]])))
+            reach = at + (count - 1) * spread.stride + (some - 1) * dilation[-1] + 1
+            padding.append((-at, reach - x.shape[p["dimension_numbers"][0][2 + k]]))
+        part, kernel = out[tuple(here)], w[tuple(taps)]
+        if part.size and kernel.size and x.size:
+            ones = (1,) * len(places)
+            changes = {"padding": tuple(padding), "rhs_dilation": dilation, "lhs_dilation": ones}
+            part[...] = _eval_dense(x, kernel, {**p, **changes})
+    return out
 
 
 def _correlate(
@@ -308,7 +349,9 @@ def _form(x: ShapedArray, w: ShapedArray, **p: Any) -> Contract:
     lhs_spec, rhs_spec, out_spec = p["dimension_numbers"]
     (out,) = _aval(x, w, **p)
     inner = w.shape[rhs_spec[1]]
-    taps = tuple([w.shape[a] for a in rhs_spec[2:]])
+    spreads = [Spread.of(p, k) for k in range(x.ndim - 2)]
+    extents = [w.shape[a] for a in rhs_spec[2:]]
+    taps = [ceiling_divide(n, s.every) for n, s in zip(extents, spreads, strict=True)]
     domain = (*out.shape, inner, *taps)
     symbols = coordinates(domain)
     place, term = symbols[: x.ndim], symbols[x.ndim :]
@@ -316,25 +359,23 @@ def _form(x: ShapedArray, w: ShapedArray, **p: Any) -> Contract:
     lhs: list[Dim] = [0] * x.ndim
     rhs: list[Dim] = [0] * x.ndim
     valid: Dim = 1
+    hit: Dim = 1
     per_group = w.shape[rhs_spec[0]] // (p["feature_group_count"] * p["batch_group_count"])
     group = feature // per_group if not same(per_group, 0) else 0
     batched = p["batch_group_count"] > 1
     lhs[lhs_spec[0]] = group * out.shape[out_spec[0]] + row if batched else row
     lhs[lhs_spec[1]] = term[0] if batched else group * inner + term[0]
     rhs[rhs_spec[0]], rhs[rhs_spec[1]] = feature, term[0]
-    for k in range(x.ndim - 2):
-        coordinate, inside = window(
-            place[out_spec[2 + k]],
-            term[1 + k],
-            x.shape[lhs_spec[2 + k]],
-            stride=p["window_strides"][k],
-            low=p["padding"][k][0],
-            dilation=p["rhs_dilation"][k],
-            base_dilation=p["lhs_dilation"][k],
+    for k, spread in enumerate(spreads):
+        at, tap, inside, hits = spread.window(
+            place[out_spec[2 + k]], term[1 + k], x.shape[lhs_spec[2 + k]], extents[k]
         )
-        lhs[lhs_spec[2 + k]], rhs[rhs_spec[2 + k]] = coordinate, term[1 + k]
-        valid = logical_and(valid, inside)
-    return Contract(IndexMap(domain, tuple(lhs), valid), IndexMap(domain, tuple(rhs)), len(term))
+        lhs[lhs_spec[2 + k]], rhs[rhs_spec[2 + k]] = at, tap
+        valid, hit = logical_and(valid, inside), logical_and(hit, hits)
+    valid = logical_and(valid, hit)
+    return Contract(
+        IndexMap(domain, tuple(lhs), valid), IndexMap(domain, tuple(rhs), hit), len(term)
+    )
 
 
 def _jvp(primals: Sequence[Value], tangents: _Tangents, **params: Any) -> Jvp:

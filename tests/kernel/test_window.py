@@ -1,12 +1,15 @@
 """Convolutions are contractions that copy what their windows read once, and nothing larger."""
 
+import itertools
+
 import numpy as np
 import pytest
 
 import lumjax
 import lumjax.numpy as jnp
 from lumjax.config import config
-from lumjax.trace.dim import evaluate
+from lumjax.kernel.ir import Tile
+from lumjax.trace.dim import Expr, evaluate, symbols
 
 
 def convolve(stride, dilation, groups, padding):
@@ -94,3 +97,113 @@ def test_padding_may_hold_any_value():
         want = lumjax.jit(f)(x, w)
     np.testing.assert_allclose(compiled(x, w), want, rtol=2e-4, atol=2e-4)
     assert sum(copies(kernel.compiled.kernel)) <= 1.6 * (x.size + w.size)
+
+
+# ---- forward and both gradients: every stride, dilation, grouping, padding and layout
+
+MATRIX = list(
+    itertools.product((1, 2, 3), (1, 2), (1, 2, 0), ("SAME", "VALID"), ("forward", "dX", "dW"))
+)
+
+
+def case(stride, dilation, groups, padding, part, layout="NCHW"):
+    """The program, its arguments, and how many elements it reads and writes; groups 0: each feature
+    by itself.
+    """
+    channels, features = (8, 12) if groups else (8, 8)
+    groups = groups or channels
+    last = layout == "NHWC"
+    numbers = ("NHWC", "HWIO", "NHWC") if last else ("NCHW", "OIHW", "NCHW")
+
+    def f(x, w):
+        return lumjax.lax.conv_general_dilated(
+            x,
+            w,
+            (stride, stride),
+            padding,
+            rhs_dilation=(dilation, dilation),
+            feature_group_count=groups,
+            dimension_numbers=numbers,
+        )
+
+    rng = np.random.default_rng(5)
+    x = rng.standard_normal((2, channels, 32, 29)).astype(np.float32)
+    w = rng.standard_normal((features, channels // groups, 3, 3)).astype(np.float32)
+    x, w = (x.transpose(0, 2, 3, 1), w.transpose(2, 3, 1, 0)) if last else (x, w)
+    x, w = jnp.array(x), jnp.array(w)
+    y = jnp.cos(f(x, w))
+    if part == "forward":
+        return f, (x, w), x.size + w.size + y.size
+    argument = int(part == "dW")
+
+    def gradient(y, x, w):
+        return lumjax.grad(lambda *a: jnp.sum(f(*a) * y), argument)(x, w)
+
+    return gradient, (y, x, w), x.size + w.size + y.size
+
+
+def check_case(stride, dilation, groups, padding, part, layout="NCHW"):
+    f, args, size = case(stride, dilation, groups, padding, part, layout)
+    compiled, found = kernels(f, *args)
+    (kernel,) = (k.compiled.kernel for k in found)
+    if groups:
+        assert kernel.programs == ("CONTRACT",)
+    else:
+        assert kernel.programs[0] in ("CONTRACT", "ROW", "SPLIT", "MAP"), "no scalar code"
+    splits = 16 * 12 * 8 * 9 if part == "dW" else 0  # a long sum is split
+    assert sum(copies(kernel)) <= 2 * size + splits
+    with config.scope(interpret=True):
+        want = lumjax.jit(f)(*args)
+    np.testing.assert_allclose(compiled(*args), want, rtol=1e-3, atol=2e-3)
+
+
+@pytest.mark.parametrize(("stride", "dilation", "groups", "padding", "part"), MATRIX)
+@pytest.mark.sampled(9)
+def test_every_convolution_is_one_kernel_that_copies_little(
+    stride, dilation, groups, padding, part
+):
+    check_case(stride, dilation, groups, padding, part)
+
+
+@pytest.mark.parametrize(
+    ("stride", "dilation", "groups", "padding", "part"), [m for m in MATRIX if m[0] > 1]
+)
+@pytest.mark.sampled(4)
+def test_layouts_with_features_last(stride, dilation, groups, padding, part):
+    check_case(stride, dilation, groups, padding, part, "NHWC")
+
+
+def test_a_transposed_convolution_multiplies_no_holes():
+    """Of nine taps a stride of two meets a quarter; at each place their number is its own."""
+    f, args, _ = case(2, 1, 1, "SAME", "dX")
+    _, (kernel,) = kernels(f, *args)
+    ends = [t.k for p in kernel.compiled.kernel.phases for t in tiles(p.body)]
+    assert ends
+    for k in ends:
+        varying = [e for _, e in k if isinstance(e, Expr) and any(s[0] == "t" for s in symbols(e))]
+        assert len(varying) == 2, "the taps along each axis depend on the remainder"
+
+
+def tiles(stmts):
+    for s in stmts:
+        if isinstance(s, Tile):
+            yield s
+        else:
+            yield from tiles(getattr(s, "body", ()))
+
+
+@pytest.mark.parametrize("special", [np.inf, np.nan])
+@pytest.mark.parametrize("operand", [0, 2])
+def test_holes_take_no_part(special, operand):
+    """An infinite weight meets no hole: what it does not reach is finite, as in JAX."""
+    f, args, _ = case(2, 1, 1, "VALID", "dX")
+    arrays = [np.array(a) for a in args]
+    place = (0, 0, 1, 1)
+    arrays[operand][place] = special
+    args = tuple(map(jnp.array, arrays))
+    compiled, _ = kernels(f, *args)
+    got = np.asarray(compiled(*args))
+    with config.scope(interpret=True):
+        want = np.asarray(lumjax.jit(f)(*args))
+    np.testing.assert_array_equal(np.isfinite(got), np.isfinite(want))
+    assert 0 < np.sum(~np.isfinite(want)) < want.size / 2
