@@ -25,7 +25,7 @@ from lumjax.numpy.creation import asarray, broadcast_to
 from lumjax.ops.passing import checked_index
 from lumjax.record import record
 from lumjax.trace.array import Array
-from lumjax.trace.core import Tracer, aval_of, traced
+from lumjax.trace.core import Tracer, aval_of, evaluates_plainly, traced
 
 ArrayLike = Any
 
@@ -170,6 +170,22 @@ def _range(entry: Array) -> tuple[Any, Any]:
     return (int(entry.data.min()), int(entry.data.max())) if entry.data.size else (None, None)
 
 
+_SHORT = 1 << 10  # elements of a row that is copied
+
+
+def known_row(x: Any, index: int) -> slice | None:
+    """Where a short row of an array lies, where no more than NumPy is needed: the short way for
+    what programs do eagerly and often.
+    """
+    if type(x) is not Array or not evaluates_plainly():
+        return None
+    shape = x.data.shape
+    if not shape or not -shape[0] <= index < shape[0] or x.data.size > _SHORT * shape[0]:
+        return None
+    start = index + shape[0] if index < 0 else index
+    return slice(start, start + 1)
+
+
 def getitem(
     x: Any,
     index: Any,
@@ -180,6 +196,8 @@ def getitem(
     """x[index] by NumPy's rules. Known indices out of range raise where no mode is named, or where
     they are to be `checked` in any case.
     """
+    if type(index) is int and mode is None and (place := known_row(x, index)) is not None:
+        return Array(x.data[place].reshape(x.data.shape[1:]).copy(), x.weak)
     value = asarray(x)
     items = index if isinstance(index, tuple) else (index,)
     if any(map(_is_flag, items)):

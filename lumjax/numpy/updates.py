@@ -16,7 +16,7 @@ from lumjax import dtype as dt
 from lumjax import ops
 from lumjax.errors import ArgumentTypeError, ShapeError
 from lumjax.numpy.creation import asarray, broadcast_to
-from lumjax.numpy.indexing import getitem, window
+from lumjax.numpy.indexing import getitem, known_row, window
 from lumjax.trace.array import Array
 from lumjax.trace.core import EvalTrace, Tracer, aval_of, using
 
@@ -106,6 +106,12 @@ class AtIndex:
                 fix="take the real part first",
             )
         y = ops.cast(y, aval.dtype) if dt.is_numeric(aval.dtype) else y
+        if type(self.index) is int and kind == "set" and mode is None:
+            place = known_row(x, self.index)
+            if place is not None and type(y) is Array and not y.data.shape:
+                changed = x.data.copy()
+                changed[place] = y.data
+                return Array(changed, x.weak and y.weak)
         mask: Any = self.index
         is_mask = getattr(mask, "dtype", None) == np.bool_
         if is_mask and tuple(mask.shape) == tuple(aval.shape) and aval_of(y).size == 1:

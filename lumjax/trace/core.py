@@ -340,6 +340,12 @@ def active_traces() -> Sequence[Trace]:
     return _stack.traces
 
 
+def evaluates_plainly() -> bool:
+    """Whether operations on arrays are computed at once and nobody watches, in this thread."""
+    traces = _stack.traces
+    return len(traces) == 1 and type(traces[0]) is EvalTrace
+
+
 def aval_of(x: Value) -> ShapedArray:
     """The abstract value of anything an operation accepts; Python scalars are weak."""
     if isinstance(x, (Tracer, Array)):

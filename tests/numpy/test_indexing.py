@@ -247,3 +247,24 @@ def test_positions_are_of_the_default_integer():
             assert jnp.cumulative_sum(x > 0, include_initial=True).tolist() == [0, 1, 1, 2]
     assert jnp.unstack(jnp.zeros((0, 2))) == ()
     assert jnp.diff(jnp.arange(3), n=0, prepend=0).shape == (3,)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8", "bool", "bfloat16", "complex64"])
+@pytest.mark.parametrize("shape", [(4,), (3, 2), (2, 0), (2, 2000)])
+def test_one_row_is_the_same_by_every_way(dtype, shape):
+    """The short way of eager programs, and the way of traced ones."""
+    x = jnp.arange(np.prod(shape, dtype=int)).reshape(shape).astype(dtype)
+    for index in (0, 1, -1, -shape[0]):
+        read, written = x[index], x.at[index].set(1)
+        assert read.dtype == x.dtype
+        assert (read.weak_type, written.weak_type) == (False, False)
+        np.testing.assert_array_equal(read, np.asarray(x)[index])
+        np.testing.assert_array_equal(read, lumjax.jit(lambda x, i=index: x[i])(x))
+        np.testing.assert_array_equal(written, lumjax.jit(lambda x, i=index: x.at[i].set(1))(x))
+    for wrong in (shape[0], -shape[0] - 1):
+        with pytest.raises(IndexError):
+            x[wrong]
+        with pytest.raises(IndexError):
+            x.at[wrong].set(1)
+    y = lumjax.grad(lambda x: (x[1] * x.at[0].set(2.0)[0]).sum())(jnp.ones((3, 2)))
+    np.testing.assert_array_equal(y, [[0, 0], [2, 2], [0, 0]])
