@@ -316,6 +316,8 @@ class _Assignment:
         """A reduction inside the loop as a contraction per tile."""
         if not self.free(term) & names(stream):
             raise _RefusedError(term, "it is the same for all tiles of the loop")
+        if names(term.axes) & names(stream):
+            raise _RefusedError(term, "it sums over an axis of the loop around it")
         pair = self.tile(term, names(stream))
         if pair is None or direct(pair):
             raise _RefusedError(term, "it is not a contraction of stored or pointwise operands")

@@ -161,3 +161,17 @@ def test_what_is_no_loop_over_tiles():
     one = axis("one", 1)
     s = reduce(SUM, D, op("mul", load("q", one, D), load("k", J, D)))
     assert fold_roles([root("o", (one,), reduce(MAX, J, s))]) is None
+
+
+def test_a_sum_inside_over_the_loops_own_axis_is_refused():
+    """One name cannot be walked by two loops at once: the sum inside is stored."""
+    gram = reduce(SUM, D, op("mul", load("x", I, D), load("x", J, D)))
+    body = op("mul", op("mul", gram, load("x", J, D)), load("x", E, D))
+    roots = [root("o", (I, E), reduce(SUM, (J, D), body))]
+    refused = fold_roles(roots)
+    assert isinstance(refused, Reject)
+    assert refused.term is gram
+    other = axis("c", 8)
+    gram = reduce(SUM, other, op("mul", load("x", I, other), load("x", J, other)))
+    body = op("mul", op("mul", gram, load("x", J, D)), load("x", E, D))
+    assert isinstance(fold_roles([root("o", (I, E), reduce(SUM, (J, D), body))]), Roles)
