@@ -19,7 +19,7 @@ from lumjax.testing.strategies import programs
 from lumjax.testing.sweep import main
 
 # CI's share; `python -m lumjax.testing --count 10000`, with --jax too, is the whole.
-COUNT, SEED, CHUNK = 400, 2, 25
+COUNT, SEED, CHUNK = 500, 2, 25
 WITH_JAX = 8
 
 
