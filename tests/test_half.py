@@ -14,7 +14,7 @@ from benchmarks import programs
 from lumjax import nn
 from lumjax.config import config
 
-ROWS = 130
+ROWS = 260
 
 
 def _values(seed: int, *shape: int, scale: float = 1.0) -> Any:
