@@ -140,7 +140,8 @@ def lstm_loss(x: Any, wx: Any, wh: Any, bias: Any) -> Any:
 
 
 def decode(params: Any, keys: Any, values: Any, token: Any, place: Any) -> Any:
-    x = params["tokens"][token] + params["places"][place]
+    rows = ((params["tokens"], token), (params["places"], place))
+    x = sum(table.index_select(0, k.reshape(1))[0] for table, k in rows)
     heads = keys.shape[1]
     for n, p in enumerate(params["layers"]):
         q, k, v = (_norm(x, p["norm1"]) @ p["qkv"]).reshape(3 * heads, -1).chunk(3)

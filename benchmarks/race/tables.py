@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
@@ -98,6 +99,9 @@ def summary(results: Sequence[Result]) -> list[str]:
 
 def charts(results: Sequence[Result], peers: Sequence[str], folder: Path) -> None:
     """A bar chart per group and number of threads: seconds as multiples of lumjax's."""
+    if importlib.util.find_spec("matplotlib") is None:
+        print("no charts: matplotlib is not installed")
+        return
     import matplotlib
 
     matplotlib.use("Agg")
