@@ -71,9 +71,12 @@ def by_remainders(emitter: Emitter, roots: Sequence[Root]) -> Cut | None:
         t = Axis(emitter.fresh("t"), remainder.divisor)
         options = [_replaced(emitter, found, remainder, t, e) for e in _slopes(remainder)]
         found, place = min(options, key=lambda o: _mentioned(o[0]))
-        names[remainder.axis.name] = place
+        again = {remainder.axis.name: place}  # the axis may come from an earlier cut
+        names = {n: dims.substitute(p, again) for n, p in names.items()} | again
         residues.add(t.name)
-        masks = dims.logical_and(masks, _within(place, remainder.axis.extent))
+        masks = dims.logical_and(
+            dims.substitute(masks, again), _within(place, remainder.axis.extent)
+        )
     if found is roots:
         return None
     found, ends = _ended(found, residues, {_quotient(n) for n in names})

@@ -207,3 +207,21 @@ def test_holes_take_no_part(special, operand):
         want = np.asarray(lumjax.jit(f)(*args))
     np.testing.assert_array_equal(np.isfinite(got), np.isfinite(want))
     assert 0 < np.sum(~np.isfinite(want)) < want.size / 2
+
+
+@pytest.mark.parametrize("twice", [False, True])
+@pytest.mark.parametrize("first", [1, 2])
+@pytest.mark.parametrize("second", [0, 1, 2])
+def test_axes_that_are_spread_out_again(first, second, twice):
+    """An axis is cut by a remainder, and what is left of it by another."""
+
+    def f(x, y):
+        x = lumjax.lax.pad(x, jnp.float32(0.5), ((0, 1, first), (0, 0, 0)))
+        x = jnp.concatenate([x, x], 0) if twice else x
+        x = lumjax.lax.pad(x, jnp.float32(0.25), ((1, 0, second), (0, 0, 0)))
+        return jnp.flip(x @ y, 0)
+
+    x, y = (jnp.array(np.random.default_rng(k).random((7, 7), np.float32)) for k in range(2))
+    compiled = lumjax.jit(f).lower(x, y).compile()
+    np.testing.assert_allclose(compiled(x, y), f(x, y), rtol=1e-5)
+    assert not list(compiled.executable.evaluated())
