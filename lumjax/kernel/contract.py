@@ -398,10 +398,12 @@ class Tiles:
         part = Part(tiling.term, order, emitter.temporary(space, held(tiling.term)))
         top = Scope(bound={job := emitter.fresh("job")})
         units = math.prod((a.extent for a in self.blocks.units), start=1)
-        start = emitter.fresh("k")
-        index = dims.floor_divide(dims.symbol(job), units)
+        start, number = emitter.fresh("k"), emitter.fresh("q")
+        index = dims.symbol(number, 0)  # by a name of its own: see bounds.py: let
+        whole = dims.floor_divide(dims.symbol(job), units)
+        top.add(Let(number, IndexValue(whole, dt.int64)))
         top.add(Let(start, IndexValue(index * share, dt.int64)))
-        top.bound.add(start)
+        top.bound |= {number, start}
         self._take_share(axis, dims.symbol(start), share)
         self._allocate(math.prod(self.widths, start=1))
         emitter.decode(self.blocks.units, dims.remainder(dims.symbol(job), units), top)

@@ -225,3 +225,29 @@ def test_axes_that_are_spread_out_again(first, second, twice):
     compiled = lumjax.jit(f).lower(x, y).compile()
     np.testing.assert_allclose(compiled(x, y), f(x, y), rtol=1e-5)
     assert not list(compiled.executable.evaluated())
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("batch", [1, 7, 32])
+def test_the_weights_of_a_first_layer(layout, batch):
+    """One channel, and a sum over the batch that is cut in shares, the last one shorter."""
+    rng = np.random.default_rng(0)
+    x, y = (
+        rng.standard_normal(s).astype(np.float32) for s in ((batch, 28, 28), (batch, 28, 28, 32))
+    )
+    x = x[:, None] if layout == "NCHW" else x[..., None]
+    y = y.transpose(0, 3, 1, 2) if layout == "NCHW" else y
+    spec = ("NCHW", "OIHW", "NCHW") if layout == "NCHW" else ("NHWC", "HWIO", "NHWC")
+    w = jnp.zeros((32, 1, 3, 3) if layout == "NCHW" else (3, 3, 1, 32))
+
+    def gradient(x, y):
+        def f(w):
+            return lumjax.lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=spec)
+
+        return lumjax.vjp(f, w)[1](y)[0]
+
+    compiled, (kernel,) = kernels(gradient, jnp.array(x), jnp.array(y))
+    assert kernel.compiled.kernel.programs == ("CONTRACT",)
+    with config.scope(interpret=True):
+        want = lumjax.jit(gradient)(x, y)
+    np.testing.assert_allclose(compiled(x, y), want, rtol=1e-3, atol=2e-3)
