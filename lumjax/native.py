@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy as np
 from lumjax.config import config
 from lumjax.cpu import arena
 from lumjax.cpu.render import unsupported
-from lumjax.cpu.runtime import Compiled, Program, Step, compile_kernels
+from lumjax.cpu.runtime import Compiled, Program, Step, begin_kernel, compile_kernels
 from lumjax.kernel.ir import Kernel
 from lumjax.kernel.lower import lower
 from lumjax.kernel.scalar import lower_scalar
@@ -44,9 +45,32 @@ _lock = threading.Lock()
 
 def checked(kernel: Kernel, group: Group, target: Target) -> list[Checked]:
     """The kernel compiled, if it agrees with its terms; else one fallback kernel for each root."""
-    if (operation := unsupported(kernel)) is not None:
-        raise Unsupported(operation)
-    (compiled,) = compile_kernels([kernel], target)
+    return begin_checked([kernel], [group], target)()
+
+
+def begin_checked(
+    kernels: Sequence[Kernel],
+    groups: Sequence[Group],
+    target: Target,
+    thread: Executor | None = None,
+) -> Callable[[], list[Checked]]:
+    """`checked` for a plan's kernels, in two steps: what is returned ends it, with the kernels in
+    order. Meanwhile LLVM works in `thread`.
+    """
+    for kernel in kernels:
+        if (operation := unsupported(kernel)) is not None:
+            raise Unsupported(operation)
+    ends = [begin_kernel(kernel, target, thread) for kernel in kernels]
+
+    def end() -> list[Checked]:
+        made = zip(ends, groups, strict=True)
+        return [c for compiled, group in made for c in _verified(compiled(), group, target)]
+
+    return end
+
+
+def _verified(compiled: Compiled, group: Group, target: Target) -> list[Checked]:
+    kernel = compiled.kernel
     if not config.verify:
         return [Checked(group, compiled)]
     if _known(compiled.digest):
@@ -112,4 +136,4 @@ def all_checked(
     kernels: Sequence[Kernel], groups: Sequence[Group], target: Target
 ) -> list[Checked]:
     """`checked` for a plan's kernels, in order."""
-    return [c for k, g in zip(kernels, groups, strict=True) for c in checked(k, g, target)]
+    return begin_checked(kernels, groups, target)()

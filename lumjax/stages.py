@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeAlias
@@ -26,7 +27,7 @@ from lumjax.egraph.scalar import Operations
 from lumjax.egraph.search import budget_of_config, search, stored
 from lumjax.egraph.text import report_from
 from lumjax.kernel.region import Alone, Region, cut
-from lumjax.native import Checked, Unsupported, all_checked
+from lumjax.native import Checked, Unsupported, all_checked, begin_checked
 from lumjax.profile import profiled
 from lumjax.ready import is_kept, keep, ready
 from lumjax.record import record
@@ -182,31 +183,53 @@ def _compiled(region: Region, target: Target) -> tuple[Found, list[Checked]]:
 
 
 def _ahead(regions: Sequence[Region], target: Target) -> None:
-    """Compile what no process has compiled yet by several processes, where that is sooner done."""
+    """Compile what no process has compiled yet: by several processes where that is sooner done."""
     budget = budget_of_config()
     if budget.profile or (config.search_background and budget.evaluations):
         return  # measuring wants the machine for itself; nobody waits for a search
     with _lock:
         fresh = {r.key: r for r in regions if _key(r, target) not in _found}
-        if count_for(list(fresh.values())) == 1:
-            return
         for region in list(fresh.values()):
             kept = _kept(region, target, budget)
             if kept is not None:
                 _found[_key(region, target)] = kept
                 del fresh[region.key]
+        count = count_for(list(fresh.values()))
+        if count == 1:
+            _overlapped(list(fresh.values()), target, budget)
+            return
 
         def here(region: Region) -> None:
             with suppress(Unsupported):  # said again when its turn comes
                 _found[_key(region, target)] = _searched(region, target, budget)
 
-        count = count_for(list(fresh.values()))
-        answers = compile_together(list(fresh.values()), count, target, here) if count > 1 else {}
+        answers = compile_together(list(fresh.values()), count, target, here)
         for key, answer in answers.items():
             kept = None if answer is None else _kept(fresh[key], target, budget)
             if kept is not None:
                 report = report_from(answer)
                 _found[_key(fresh[key], target)] = replace(kept[0], report=report), kept[1]
+
+
+def _overlapped(regions: Sequence[Region], target: Target, budget: Budget) -> None:
+    """Search the regions one by one while LLVM, in a thread of its own, compiles what was found."""
+    ends: list[tuple[Region, Found, Callable[[], list[Checked]]]] = []
+    with _Thread(max_workers=1, thread_name_prefix="lumjax-llvm") as thread:
+        for region in regions:
+            with suppress(Unsupported):  # said again when its turn comes
+                found = search(region, target, budget)
+                groups = found.plan.groups
+                ends.append((region, found, begin_checked(found.kernels, groups, target, thread)))
+        for region, found, end in ends:
+            with suppress(Unsupported):
+                _found[_key(region, target)] = _left(region, target, budget, found, end())
+
+
+class _Thread(ThreadPoolExecutor):
+    """What was not begun when an error ends the block is not made."""
+
+    def __exit__(self, *error: object) -> None:
+        self.shutdown(cancel_futures=True)
 
 
 def leave(region: Region, target: Target) -> Report | None:
@@ -248,9 +271,7 @@ def _searched(region: Region, target: Target, budget: Budget) -> tuple[Found, li
     found = search(region, target, budget)
     if not budget.profile or found.plan.schedules is not None:
         found, kernels = _checked(found, target)
-        if not budget.profile:
-            keep(plan_key(region, target, budget, config.fast_math), found.plan, kernels)
-        return found, kernels
+        return (found, kernels) if budget.profile else _left(region, target, budget, found, kernels)
     found, kernels = profiled(found, target, budget)
     save_plan(
         plan_key(region, target, budget, config.fast_math),
@@ -258,6 +279,14 @@ def _searched(region: Region, target: Target, budget: Budget) -> tuple[Found, li
         Operations(region),
         found.report,
     )
+    return found, kernels
+
+
+def _left(
+    region: Region, target: Target, budget: Budget, found: Found, kernels: list[Checked]
+) -> tuple[Found, list[Checked]]:
+    """The plan and its kernels, left on disk for other processes."""
+    keep(plan_key(region, target, budget, config.fast_math), found.plan, kernels)
     return found, kernels
 
 

@@ -13,7 +13,8 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -149,12 +150,23 @@ def object_code(text: str, target: Target) -> bytes:
 
     Raises CompileError if LLVM refuses the text.
     """
+    return begin_object(text, target)()
+
+
+def begin_object(text: str, target: Target, thread: Executor | None = None) -> Callable[[], bytes]:
+    """`object_code` in two steps: what is returned ends it. Meanwhile LLVM works in `thread`."""
     key = object_key(text, target)
-    code = cached_code(key)
-    if code is None:
-        code = _generate(text, target)
-        _OBJECTS.write(key.hex(), code)
-    return code
+    kept = cached_code(key)
+    if kept is not None:
+        return lambda: kept
+    making = None if thread is None else thread.submit(_generate, text, target)
+
+    def end() -> bytes:
+        made = _generate(text, target) if making is None else making.result()
+        _OBJECTS.write(key.hex(), made)
+        return made
+
+    return end
 
 
 def cached_code(key: bytes) -> bytes | None:

@@ -10,6 +10,7 @@ import ctypes
 import hashlib
 import struct
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import replace
 from itertools import groupby, zip_longest
 from operator import itemgetter
@@ -182,15 +183,23 @@ def compile_kernels(kernels: Sequence[Kernel], target: Target) -> list[Compiled]
     Raises UnsupportedError for an operation that `render.unsupported` names, CompileError if LLVM
     refuses the code.
     """
-    result: list[Compiled] = []
-    for kernel in kernels:
-        text = render(kernel, target)
-        code, imports = objects.object_code(text, target), objects.libm_imports(text)
-        digest = hashlib.sha256(f"{target.key}\n{text}".encode()).hexdigest()
-        key = objects.object_key(text, target)
-        addresses = _load(kernel.name, len(kernel.phases), code, imports)
-        result.append(Compiled(kernel, addresses, scratch_bytes(kernel), digest, key, imports))
-    return result
+    return [begin_kernel(kernel, target)() for kernel in kernels]
+
+
+def begin_kernel(
+    kernel: Kernel, target: Target, thread: Executor | None = None
+) -> Callable[[], Compiled]:
+    """A kernel compiled in two steps: what is returned ends it; LLVM works in `thread` before."""
+    text = render(kernel, target)
+    code, imports = objects.begin_object(text, target, thread), objects.libm_imports(text)
+    digest = hashlib.sha256(f"{target.key}\n{text}".encode()).hexdigest()
+    key = objects.object_key(text, target)
+
+    def end() -> Compiled:
+        addresses = _load(kernel.name, len(kernel.phases), code(), imports)
+        return Compiled(kernel, addresses, scratch_bytes(kernel), digest, key, imports)
+
+    return end
 
 
 def load_kernel(
@@ -285,9 +294,7 @@ class Program:
 
     def _loop(self, loop: Loop) -> int:
         """The address of what native code needs of a loop: see nest.py."""
-        carries = [
-            (c.read, c.written, c.init, c.result, *c.buffers, c.size) for c in loop.carries
-        ]
+        carries = [(c.read, c.written, c.init, c.result, *c.buffers, c.size) for c in loop.carries]
         numbers = [
             -1 if loop.length is None else loop.length,
             int(loop.reverse),

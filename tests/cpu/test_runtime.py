@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import threading
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ import pytest
 import lumjax.dtype as dt
 from lumjax.config import config
 from lumjax.cpu import arena, objects, pool
-from lumjax.cpu.objects import host_target, object_code
+from lumjax.cpu.objects import begin_object, host_target, object_code
 from lumjax.cpu.runtime import Program, Step, compile_kernels
 from lumjax.errors import CacheWarning, CompileError
 from lumjax.kernel.ir import (
@@ -142,6 +143,17 @@ def test_processes_share_a_cache(tmp_path):
 def test_text_that_llvm_refuses():
     with pytest.raises(CompileError, match="LLVM IR that LLVM accepts"), config.scope(cache=False):
         object_code("define nonsense", host_target())
+
+
+def test_code_made_by_another_thread(cache):
+    with ThreadPoolExecutor(1) as thread:
+        good, bad = (begin_object(t, host_target(), thread) for t in (TEXT, "define nonsense"))
+        assert not files(cache)  # what is left on disk is left by this thread, with its settings
+        code = good()
+        with pytest.raises(CompileError, match="LLVM IR that LLVM accepts"):
+            bad()
+    assert len(files(cache)) == 1
+    assert object_code(TEXT, host_target()) == begin_object(TEXT, host_target(), thread)() == code
 
 
 # ---- the machine
