@@ -243,11 +243,13 @@ def check_jit(
     rtol: float | None = None,
     atol: float | None = None,
     rewrites: str | Sequence[Any] | None = None,
+    interpret: bool = False,
 ) -> None:
     """`jit(f)` on each backend against eager evaluation.
 
     "interp" evaluates the traced program primitive by primitive, "cpu" compiles it; no kernel may
-    have been rejected by its verification.
+    have been rejected by its verification. Eager evaluation compiles the bodies of loops and jitted
+    functions within, or, with `interpret`, nothing.
 
     `rewrites="all"` also compares the program that the whole search finds with float64.
     `rewrites="each"` does that, and before it tries every rule that fires by itself, taking its
@@ -256,7 +258,8 @@ def check_jit(
     >>> import lumjax.numpy as jnp
     >>> check_jit(lambda x: jnp.sum(x * 1.0 + 2.0), (jnp.arange(4.0),), rewrites="each")
     """
-    want = f(*args)
+    with config.scope(interpret=interpret or config.interpret):
+        want = f(*args)
     for backend in backends:
         jitted: Any = jit(f)
         with config.scope(interpret=backend == "interp"):

@@ -49,7 +49,7 @@ def checks(program: Program, second_order: bool = True, jax: bool = False) -> li
     if jax:
         return [
             Check(f"testing.check_jax(f, args{first}, rtol=1e-8, atol=1e-8)", wide=True),
-            Check(compiled.format(_slopes(program, values=True), near)),
+            Check(compiled.format(_slopes(program, values=True), f"interpret=True, {near}")),
         ]
     second = _slopes(program, second_order=second_order and not half)
     values = "rtol=8e-2, atol=4e-2" if half else "rtol=1e-4, atol=2e-5"
@@ -72,7 +72,7 @@ def check_program(program: Program, second_order: bool = True, jax: bool = False
     jit is compared with eager in the program's own dtypes (and no kernel may be rejected by its
     verification); vmap with a loop; forward with reverse mode by the adjoint identity in float64.
     `jax`: values and first derivatives are compared with JAX, which must be installed, in float64,
-    and jit with eager.
+    and jit, in the program's own dtypes, with eager, both times primitive by primitive.
     """
     for check in checks(program, second_order, jax):
         check.apply(program)

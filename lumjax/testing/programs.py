@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from lumjax import dtype as dt
+from lumjax.config import config
 from lumjax.record import record
 from lumjax.testing.flow import FLOW, HELPERS
 from lumjax.testing.steps import Builder, Chooser, Node, library, run, write
@@ -107,8 +108,9 @@ def build(
     builder = Builder(
         choose, VOCABULARY, names, [Array(x) for x in inputs], [True] * len(inputs), reverse=False
     )
-    for _ in range(choose.integer(1, max_nodes)):
-        builder.extend()
+    with config.scope(interpret=True):  # nothing is compiled for values that say what may follow
+        for _ in range(choose.integer(1, max_nodes)):
+            builder.extend()
     total = len(builder.values)
     more = choose.integer(0, 4 if flow else 2)
     outputs = {total - 1, *(choose.integer(0, total - 1) for _ in range(more))}

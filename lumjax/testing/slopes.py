@@ -35,31 +35,38 @@ def derivatives(
     jax, jnp = names["jax"], names["jnp"]
     places = [k for k, x in enumerate(args) if dt.is_floating(aval_of(x).dtype)]
 
-    def floats(*xs: Any) -> list[Any]:
+    def outputs(*xs: Any) -> tuple[list[Any], tuple[Any, ...]]:
+        """Those outputs that are floats, and all."""
         full = list(args)
         for k, x in zip(places, xs, strict=True):
             full[k] = x
-        return [y for y in f(*full) if jnp.issubdtype(y.dtype, jnp.floating)]
+        outs = tuple(f(*full))
+        return [y for y in outs if jnp.issubdtype(y.dtype, jnp.floating)], outs
 
     def loss(*xs: Any) -> Any:
         total: Any = jnp.zeros(())
-        for k, y in enumerate(floats(*xs)):
+        floats, outs = outputs(*xs)
+        for k, y in enumerate(floats):
             wide = y.astype(jnp.promote_types(y.dtype, jnp.float32))
             total = total + jnp.sum(jnp.sin(wide + k))
-        return total
+        return total, outs
 
     def slope(*xs: Any) -> Any:
         if forward:
-            return tuple(jax.jvp(floats, xs, tuple(map(jnp.ones_like, xs)))[1])
-        return tuple(jax.grad(loss, tuple(range(len(xs))))(*xs))
+            ones = tuple(map(jnp.ones_like, xs))
+            _, found, outs = jax.jvp(outputs, xs, ones, has_aux=True)
+            return tuple(found), outs
+        return jax.grad(loss, tuple(range(len(xs))), has_aux=True)(*xs)
 
     def result(*xs: Any) -> Any:
         if not xs:
             return tuple(f(*args)) if values else ()
         if second_order:
-            found = jax.jvp(slope, xs, tuple(map(jnp.ones_like, xs)))
+            ones = tuple(map(jnp.ones_like, xs))
+            first, second, outs = jax.jvp(slope, xs, ones, has_aux=True)
+            found: Any = (first, second)
         else:
-            found = slope(*xs)
-        return (tuple(floats(*xs)), found) if values else found
+            found, outs = slope(*xs)
+        return (outs, found) if values else found
 
     return result, [args[k] for k in places]
