@@ -12,7 +12,60 @@ from typing import Any
 
 REPEAT, CHOOSE = 2, 3  # kinds of rows; 0 and 1 are kernels
 
-TEXT = r"""
+
+def _fields(of: str, fields: str) -> str:
+    """Loads of the numbers that lie at `of`: "i64 size, ptr body" gives types and names."""
+    lines: list[str] = []
+    for k, field in enumerate(fields.split(",")):
+        kind, name = field.split()
+        lines += [
+            f"  %{name}.at = getelementptr i64, ptr %{of}, i64 {k}",
+            f"  %{name} = load {kind}, ptr %{name}.at",
+        ]
+    return "\n".join(lines)
+
+
+def _slot(place: str, name: str, kind: str = "i64") -> str:
+    """A load of what the table has at a place."""
+    return (
+        f"  %{name}.in = getelementptr i64, ptr %table, i64 %{place}\n"
+        f"  %{name} = load {kind}, ptr %{name}.in"
+    )
+
+
+def _fill(place: str, value: str) -> str:
+    """A store to a place of the table."""
+    return (
+        f"  %{place}.to = getelementptr i64, ptr %table, i64 %{place}\n"
+        f"  store i64 %{value}, ptr %{place}.to"
+    )
+
+
+def _each(signature: str, fields: str, *body: str, before: str = "") -> str:
+    """A function that does `body` for each of the `%n` records at `%list`, after `before`."""
+    width = fields.count(",") + 1
+    rest = "\n".join([_fields("row", fields), *body])
+    return f"""
+define internal void @{signature} nounwind {{
+entry:
+{before}
+  br label %look
+look:
+  %k = phi i64 [0, %entry], [%next, %do]
+  %more = icmp slt i64 %k, %n
+  br i1 %more, label %do, label %out
+do:
+  %row = getelementptr [{width} x i64], ptr %list, i64 %k
+{rest}
+  %next = add i64 %k, 1
+  br label %look
+out:
+  ret void
+}}
+"""
+
+
+_INTERRUPTS = r"""
 declare i32 @PyGILState_Ensure()
 declare void @PyGILState_Release(i32)
 declare i32 @PyErr_CheckSignals()
@@ -53,100 +106,48 @@ define void @lumjax_raise() nounwind {
   call void @PyErr_Restore(ptr %a, ptr %b, ptr %c)
   ret void
 }
+"""
 
-; pairs (place, place it is another name of)
-define internal void @alias(ptr %table, ptr %pairs, i64 %n) nounwind {
-entry:
-  br label %look
-look:
-  %k = phi i64 [0, %entry], [%next, %move]
-  %more = icmp slt i64 %k, %n
-  br i1 %more, label %move, label %out
-move:
-  %row = getelementptr [2 x i64], ptr %pairs, i64 %k
-  %sp = getelementptr i64, ptr %row, i64 1
-  %d = load i64, ptr %row
-  %s = load i64, ptr %sp
-  %from = getelementptr i64, ptr %table, i64 %s
-  %to = getelementptr i64, ptr %table, i64 %d
-  %address = load i64, ptr %from
-  store i64 %address, ptr %to
-  %next = add i64 %k, 1
-  br label %look
-out:
-  ret void
-}
+# A place that is another name of one.
+_ALIAS = _each(
+    "alias(ptr %table, ptr %list, i64 %n)",
+    "i64 place, i64 same",
+    _slot("same", "address"),
+    _fill("place", "address"),
+)
 
-; triples (place of a row, place of the stack, bytes of a row)
-define internal void @rows(ptr %table, ptr %list, i64 %n, i64 %r) nounwind {
-entry:
-  br label %look
-look:
-  %k = phi i64 [0, %entry], [%next, %move]
-  %more = icmp slt i64 %k, %n
-  br i1 %more, label %move, label %out
-move:
-  %row = getelementptr [3 x i64], ptr %list, i64 %k
-  %sp = getelementptr i64, ptr %row, i64 1
-  %bp = getelementptr i64, ptr %row, i64 2
-  %d = load i64, ptr %row
-  %s = load i64, ptr %sp
-  %bytes = load i64, ptr %bp
-  %from = getelementptr i64, ptr %table, i64 %s
-  %to = getelementptr i64, ptr %table, i64 %d
-  %base = load i64, ptr %from
-  %shift = mul i64 %bytes, %r
-  %address = add i64 %base, %shift
-  store i64 %address, ptr %to
-  %next = add i64 %k, 1
-  br label %look
-out:
-  ret void
-}
+# The place of a row, of the stack that it is a row of, and the bytes of a row.
+_ROWS = _each(
+    "rows(ptr %table, ptr %list, i64 %n, i64 %r)",
+    "i64 place, i64 stack, i64 bytes",
+    _slot("stack", "base"),
+    "  %shift = mul i64 %bytes, %r",
+    "  %address = add i64 %base, %shift",
+    _fill("place", "address"),
+)
 
-; sevens (place where a step reads a carry, where it writes it, places of the first value, of the
-; last value and of two buffers, bytes)
-define internal void @carries(ptr %table, ptr %list, i64 %n, i64 %t, i1 %last) nounwind {
-entry:
-  %bit = and i64 %t, 1
-  %even = icmp eq i64 %bit, 0
-  %start = icmp eq i64 %t, 0
-  br label %look
-look:
-  %k = phi i64 [0, %entry], [%next, %move]
-  %more = icmp slt i64 %k, %n
-  br i1 %more, label %move, label %out
-move:
-  %row = getelementptr [7 x i64], ptr %list, i64 %k
-  %p1 = getelementptr i64, ptr %row, i64 1
-  %p2 = getelementptr i64, ptr %row, i64 2
-  %p3 = getelementptr i64, ptr %row, i64 3
-  %p4 = getelementptr i64, ptr %row, i64 4
-  %p5 = getelementptr i64, ptr %row, i64 5
-  %in = load i64, ptr %row
-  %made = load i64, ptr %p1
-  %init = load i64, ptr %p2
-  %result = load i64, ptr %p3
-  %first = load i64, ptr %p4
-  %second = load i64, ptr %p5
+# The place where a step reads a carry, the one where it writes it, those of the first value, of the
+# last value and of two buffers, and the bytes.
+_CARRY = "i64 in, i64 made, i64 init, i64 result, i64 first, i64 second, i64 bytes"
+_CARRIES = _each(
+    "carries(ptr %table, ptr %list, i64 %n, i64 %t, i1 %last)",
+    _CARRY,
+    """
   %older = select i1 %even, i64 %second, i64 %first
   %newer = select i1 %even, i64 %first, i64 %second
   %source = select i1 %start, i64 %init, i64 %older
-  %target = select i1 %last, i64 %result, i64 %newer
-  %from = getelementptr i64, ptr %table, i64 %source
-  %to = getelementptr i64, ptr %table, i64 %in
-  %read = load i64, ptr %from
-  store i64 %read, ptr %to
-  %from2 = getelementptr i64, ptr %table, i64 %target
-  %to2 = getelementptr i64, ptr %table, i64 %made
-  %write = load i64, ptr %from2
-  store i64 %write, ptr %to2
-  %next = add i64 %k, 1
-  br label %look
-out:
-  ret void
-}
+  %target = select i1 %last, i64 %result, i64 %newer""",
+    _slot("source", "read"),
+    _fill("in", "read"),
+    _slot("target", "write"),
+    _fill("made", "write"),
+    before="""
+  %bit = and i64 %t, 1
+  %even = icmp eq i64 %bit, 0
+  %start = icmp eq i64 %t, 0""",
+)
 
+_MOVE = r"""
 define internal void @move(ptr %to, ptr %from, i64 %bytes) nounwind {
 entry:
   %words = lshr i64 %bytes, 3
@@ -179,82 +180,47 @@ byte:
 out:
   ret void
 }
+"""
 
-; the last values of carries, from where the next step would read them
-define internal void @finish(ptr %table, ptr %list, i64 %n) nounwind {
-entry:
-  br label %look
-look:
-  %k = phi i64 [0, %entry], [%next, %copy]
-  %more = icmp slt i64 %k, %n
-  br i1 %more, label %copy, label %out
-copy:
-  %row = getelementptr [7 x i64], ptr %list, i64 %k
-  %p3 = getelementptr i64, ptr %row, i64 3
-  %p6 = getelementptr i64, ptr %row, i64 6
-  %in = load i64, ptr %row
-  %result = load i64, ptr %p3
-  %bytes = load i64, ptr %p6
-  %from = getelementptr i64, ptr %table, i64 %in
-  %to = getelementptr i64, ptr %table, i64 %result
-  %source = load ptr, ptr %from
-  %target = load ptr, ptr %to
-  call void @move(ptr %target, ptr %source, i64 %bytes)
-  %next = add i64 %k, 1
-  br label %look
-out:
-  ret void
-}
+# The last values of carries, from where the next step would read them.
+_FINISH = _each(
+    "finish(ptr %table, ptr %list, i64 %n)",
+    _CARRY,
+    _slot("in", "source", "ptr"),
+    _slot("result", "target", "ptr"),
+    "  call void @move(ptr %target, ptr %source, i64 %bytes)",
+)
 
-; a kernel that copies: slots (place of the target, place of the source, place of the bytes)
-define void @lumjax_copy(ptr %table, ptr %slots, i64 %job, ptr %scratch) nounwind {
+# A kernel that copies: slots (place of the target, of the source, of the bytes), of 32 bits.
+_COPY = f"""
+define void @lumjax_copy(ptr %table, ptr %slots, i64 %job, ptr %scratch) nounwind {{
   %sp = getelementptr i32, ptr %slots, i64 1
   %bp = getelementptr i32, ptr %slots, i64 2
   %d = load i32, ptr %slots
   %s = load i32, ptr %sp
   %b = load i32, ptr %bp
-  %to = getelementptr i64, ptr %table, i32 %d
-  %from = getelementptr i64, ptr %table, i32 %s
-  %size = getelementptr i64, ptr %table, i32 %b
-  %target = load ptr, ptr %to
-  %source = load ptr, ptr %from
-  %bytes = load i64, ptr %size
+  %into = zext i32 %d to i64
+  %out = zext i32 %s to i64
+  %size = zext i32 %b to i64
+{_slot("into", "target", "ptr")}
+{_slot("out", "source", "ptr")}
+{_slot("size", "bytes")}
   call void @move(ptr %target, ptr %source, i64 %bytes)
   ret void
-}
+}}
+"""
 
-; a loop: 0 steps (-1: while), 1 from the last row, 2-3 aliases, 4-5 rows, 6-7 carries, 8-9 the
-; body's program, 10-11 the test's, 12 place of the test's result, 13 steps between two looks at
-; whether the user interrupts. Lists and programs are (how many, address).
-define internal i32 @repeat(ptr %loop, ptr %table, ptr %p, ptr %scratch, i64 %stride) nounwind {
+# Steps (-1: while), 1 from the last row, aliases, rows, carries, the body's program, the test's,
+# the place of the test's result, steps between two looks at whether the user interrupts. Lists and
+# programs are (how many, address).
+_LOOP = (
+    "i64 steps, i64 reverse, i64 aliases, ptr alias, i64 stacks, ptr stack, i64 count, ptr carry, "
+    "i64 size, ptr body, i64 tests, ptr test, i64 place, i64 interval"
+)
+_REPEAT = f"""
+define internal i32 @repeat(ptr %loop, ptr %table, ptr %p, ptr %scratch, i64 %stride) nounwind {{
 entry:
-  %p1 = getelementptr i64, ptr %loop, i64 1
-  %p2 = getelementptr i64, ptr %loop, i64 2
-  %p3 = getelementptr i64, ptr %loop, i64 3
-  %p4 = getelementptr i64, ptr %loop, i64 4
-  %p5 = getelementptr i64, ptr %loop, i64 5
-  %p6 = getelementptr i64, ptr %loop, i64 6
-  %p7 = getelementptr i64, ptr %loop, i64 7
-  %p8 = getelementptr i64, ptr %loop, i64 8
-  %p9 = getelementptr i64, ptr %loop, i64 9
-  %p10 = getelementptr i64, ptr %loop, i64 10
-  %p11 = getelementptr i64, ptr %loop, i64 11
-  %p12 = getelementptr i64, ptr %loop, i64 12
-  %p13 = getelementptr i64, ptr %loop, i64 13
-  %steps = load i64, ptr %loop
-  %reverse = load i64, ptr %p1
-  %aliases = load i64, ptr %p2
-  %alias = load ptr, ptr %p3
-  %stacks = load i64, ptr %p4
-  %stack = load ptr, ptr %p5
-  %count = load i64, ptr %p6
-  %carry = load ptr, ptr %p7
-  %size = load i64, ptr %p8
-  %body = load ptr, ptr %p9
-  %tests = load i64, ptr %p10
-  %test = load ptr, ptr %p11
-  %place = load i64, ptr %p12
-  %interval = load i64, ptr %p13
+{_fields("loop", _LOOP)}
   %flag = getelementptr i64, ptr %table, i64 %place
   %open = icmp slt i64 %steps, 0
   %backward = icmp ne i64 %reverse, 0
@@ -311,29 +277,26 @@ out:
   ret i32 0
 stopped:
   ret i32 1
-}
+}}
+"""
 
-; a choice: 0 place of the number, then for each branch its aliases and its program
-define internal i32 @choose(ptr %choice, ptr %table, ptr %p, ptr %scratch, i64 %stride) nounwind {
-  %place = load i64, ptr %choice
-  %ip = getelementptr i64, ptr %table, i64 %place
-  %where = load ptr, ptr %ip
+# The place of the number, then for each branch its aliases and its program.
+_CHOOSE = f"""
+define internal i32 @choose(ptr %choice, ptr %table, ptr %p, ptr %scratch, i64 %stride) nounwind {{
+{_fields("choice", "i64 place")}
+{_slot("place", "where", "ptr")}
   %number = load i32, ptr %where
   %branches = getelementptr i64, ptr %choice, i64 1
   %branch = getelementptr [4 x i64], ptr %branches, i32 %number
-  %p1 = getelementptr i64, ptr %branch, i64 1
-  %p2 = getelementptr i64, ptr %branch, i64 2
-  %p3 = getelementptr i64, ptr %branch, i64 3
-  %aliases = load i64, ptr %branch
-  %alias = load ptr, ptr %p1
-  %size = load i64, ptr %p2
-  %rows = load ptr, ptr %p3
+{_fields("branch", "i64 aliases, ptr alias, i64 size, ptr rows")}
   call void @alias(ptr %table, ptr %alias, i64 %aliases)
   %status = call i32 @lumjax_run(ptr %rows, i64 %size, ptr %table, ptr %p, ptr %scratch,
                                  i64 %stride)
   ret i32 %status
-}
+}}
+"""
 
+_NESTED = r"""
 define internal i32 @nested(i64 %kind, ptr %what, ptr %table, ptr %p, ptr %scratch,
                             i64 %stride) nounwind {
 entry:
@@ -347,6 +310,10 @@ one:
   ret i32 %b
 }
 """
+
+TEXT = "".join(
+    [_INTERRUPTS, _ALIAS, _ROWS, _CARRIES, _MOVE, _FINISH, _COPY, _REPEAT, _CHOOSE, _NESTED]
+)
 
 
 def symbols() -> dict[str, int]:
