@@ -24,6 +24,20 @@ _COMBINE: dict[str, Callable[[Any, Any], Any]] = {
     "set": lambda _, new: new, "add": ops.add, "mul": ops.mul, "min": ops.min, "max": ops.max,
 }  # fmt: skip
 
+_LARGEST = float(np.finfo(np.float32).max)
+_OF_INTEGERS = (dt.float32, dt.int32)
+
+
+def _number(value: Any, dtype: dt.DType) -> Any:
+    """What NumPy assigns as `cast` converts it: a number of the dtype, or one to be rounded."""
+    if type(value) is float:
+        return value if dtype == np.float32 and -_LARGEST <= value <= _LARGEST else None
+    if type(value) is int:
+        return value if dtype in _OF_INTEGERS and -(2**31) <= value < 2**31 else None
+    if type(value) is Array and not value.data.shape and value.data.dtype == dtype:
+        return value.data
+    return None
+
 
 class At:
     """What `x.at` gives; index it, then say what to do.
@@ -95,7 +109,15 @@ class AtIndex:
         return self._update("set", func(getitem(self.array, self.index, mode)), mode)
 
     def _update(self, kind: str, values: Any, mode: str | None) -> Any:
-        x = asarray(self.array)
+        x = self.array
+        if type(self.index) is int and kind == "set" and mode is None and type(x) is Array:
+            number = _number(values, x.data.dtype)
+            place = None if number is None else known_row(x, self.index)
+            if place is not None:
+                changed = x.data.copy()
+                changed[place] = number
+                return Array(changed)
+        x = asarray(x)
         aval = aval_of(x)
         y = asarray(values)
         if dt.is_complex(aval_of(y).dtype) and not dt.is_complex(aval.dtype):
@@ -106,12 +128,6 @@ class AtIndex:
                 fix="take the real part first",
             )
         y = ops.cast(y, aval.dtype) if dt.is_numeric(aval.dtype) else y
-        if type(self.index) is int and kind == "set" and mode is None:
-            place = known_row(x, self.index)
-            if place is not None and type(y) is Array and not y.data.shape:
-                changed = x.data.copy()
-                changed[place] = y.data
-                return Array(changed, x.weak and y.weak)
         mask: Any = self.index
         is_mask = getattr(mask, "dtype", None) == np.bool_
         if is_mask and tuple(mask.shape) == tuple(aval.shape) and aval_of(y).size == 1:

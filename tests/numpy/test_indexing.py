@@ -15,6 +15,7 @@ from lumjax.errors import (
     ArgumentTypeError,
     ConcretizationError,
     IndexRangeError,
+    ScalarRangeError,
     ShapeError,
 )
 from tests.numpy.oracle import check, lines
@@ -268,3 +269,25 @@ def test_one_row_is_the_same_by_every_way(dtype, shape):
             x.at[wrong].set(1)
     y = lumjax.grad(lambda x: (x[1] * x.at[0].set(2.0)[0]).sum())(jnp.ones((3, 2)))
     np.testing.assert_array_equal(y, [[0, 0], [2, 2], [0, 0]])
+
+
+SPECIALS = (0.1, -0.0, 2.0, 1e300, -1e39, np.inf, -np.inf, np.nan, 3, -7, 2**31 - 1, True)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int32", "uint8", "bool"])
+def test_a_number_is_converted_the_same_way_everywhere(dtype):
+    x = jnp.ones(3).astype(dtype)
+    with np.errstate(all="raise"):
+        written = [x.at[1].set(v) for v in SPECIALS]
+    traced = lumjax.jit(lambda x: [x.at[1].set(v) for v in SPECIALS])(x)
+    given = [x.at[1].set(jnp.asarray(v)) for v in SPECIALS]
+    for a, b, c in zip(written, traced, given, strict=True):
+        assert (a.dtype, a.weak_type) == (x.dtype, b.weak_type)
+        for other in (b, c):
+            np.testing.assert_array_equal(np.asarray(a).view("u1"), np.asarray(other).view("u1"))
+
+
+def test_a_number_that_does_not_fit_is_refused_everywhere():
+    for x in (jnp.ones(3), jnp.ones(3, int)):
+        with pytest.raises(ScalarRangeError):
+            x.at[1].set(2**31)
