@@ -128,12 +128,23 @@ class AtIndex:
                 fix="take the real part first",
             )
         y = ops.cast(y, aval.dtype) if dt.is_numeric(aval.dtype) else y
+        if type(self.index) is int and mode is None:
+            place = known_row(x, self.index)
+            if place is not None and type(y) is Array and y.shape in ((), x.shape[1:]):
+                return self._row(kind, x, y, place)
         mask: Any = self.index
         is_mask = getattr(mask, "dtype", None) == np.bool_
         if is_mask and tuple(mask.shape) == tuple(aval.shape) and aval_of(y).size == 1:
             return self._masked(kind, x, asarray(mask), y)
         box = window(aval.shape, self.index) if mode is None else None
         return self._scatter(kind, x, y, mode) if box is None else self._boxed(kind, x, y, *box)
+
+    def _row(self, kind: str, x: Array, y: Array, place: slice) -> Any:
+        """One short row of an array that nobody watches."""
+        row = Array(x.data[place].reshape(x.shape[1:]))
+        changed = x.data.copy()
+        changed[place] = _COMBINE[kind](row, y).data
+        return Array(changed)
 
     def _masked(self, kind: str, x: Any, mask: Any, y: Any) -> Any:
         """A bool mask of the whole array and one value: a select, which works under jit."""

@@ -255,13 +255,20 @@ def test_positions_are_of_the_default_integer():
 def test_one_row_is_the_same_by_every_way(dtype, shape):
     """The short way of eager programs, and the way of traced ones."""
     x = jnp.arange(np.prod(shape, dtype=int)).reshape(shape).astype(dtype)
-    for index in (0, 1, -1, -shape[0]):
-        read, written = x[index], x.at[index].set(1)
-        assert read.dtype == x.dtype
-        assert (read.weak_type, written.weak_type) == (False, False)
-        np.testing.assert_array_equal(read, np.asarray(x)[index])
-        np.testing.assert_array_equal(read, lumjax.jit(lambda x, i=index: x[i])(x))
-        np.testing.assert_array_equal(written, lumjax.jit(lambda x, i=index: x.at[i].set(1))(x))
+    kinds = {"bool": ("min", "max"), "complex64": ("add", "multiply")}
+    kinds = kinds.get(dtype, ("add", "multiply", "min", "max"))
+
+    def every(x):
+        for index in (0, 1, -1, -shape[0]):
+            yield x[index]
+            yield x.at[index].set(1)
+            for kind in kinds:
+                yield getattr(x.at[index], kind)(2)
+                yield getattr(x.at[index], kind)(x[1])
+
+    for a, b in zip(every(x), lumjax.jit(lambda x: list(every(x)))(x), strict=True):
+        assert (a.dtype, a.weak_type) == (x.dtype, False)
+        np.testing.assert_array_equal(a, b)
     for wrong in (shape[0], -shape[0] - 1):
         with pytest.raises(IndexError):
             x[wrong]
