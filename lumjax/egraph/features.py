@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from lumjax.kernel.fold import ENOUGH_JOBS, FEW_JOBS
-from lumjax.kernel.fold_shape import LONE_ROWS
+from lumjax.kernel.fold_shape import FEW_ROWS, LONE_ROWS
 from lumjax.kernel.region import estimate, volume
 from lumjax.kernel.roles import Roles
 from lumjax.kernel.skip import decide
@@ -204,8 +204,10 @@ class _Count:
         """Elements of operands along the stream that are copied for every tile of rows, but for
         those that lie as they are needed: what copying these costs is part of a product's price.
         """
+        if roles.rows is None or estimate(roles.rows.extent) <= FEW_ROWS:
+            return 0.0
         stream = {a.name for a in roles.stream}
-        rows = "" if roles.rows is None else roles.rows.name
+        rows = roles.rows.name
         sides = dict.fromkeys(side for pair in self.sums.values() for side in pair)
         copied = [t for t in sides if free_names(t) & stream and rows not in free_names(t)]
         count = sum(
@@ -417,14 +419,17 @@ def _beside(load: Load, axis: str) -> bool:
 # ---- loops over tiles
 
 TILE = 64  # rows that a loop over tiles holds at once
+_ONE_BY_ONE = 0.45  # of the speed of full tiles, where there are few rows
 LONE_TILE = 2048  # points of a row that it holds where nothing is contracted
 
 
 def _filled(roles: Roles) -> float:
     """The part of a tile that is used where there are few rows or columns."""
     full = min(1.0, estimate(roles.along.extent) / TILE)
-    rows = 1.0 if roles.rows is None else min(1.0, 4 * estimate(roles.rows.extent) / TILE)
-    return full * rows
+    rows = 1 if roles.rows is None else estimate(roles.rows.extent)
+    if rows <= FEW_ROWS:  # they are computed one by one
+        return _ONE_BY_ONE if roles.inner or roles.columns else full
+    return full * min(1.0, 4 * rows / TILE)
 
 
 def _row_tiles(roles: Roles) -> int:

@@ -226,9 +226,20 @@ class Check:
             across = {t for t in top if row <= {a.name for a in t.axes}}
             within = [t for t in self.found if t not in across]
             alike = row and across and within and all(self.free(t) == row for t in within)
-            if alike and all(self._follows(r, row, across) for r in self.roots):
+            if not alike or self._waits(row, across, within):
+                continue
+            if all(self._follows(r, row, across) for r in self.roots):
                 return True
         return False
+
+    def _waits(
+        self, row: frozenset[str], across: set[Reduction], within: Sequence[Reduction]
+    ) -> bool:
+        """Whether a row, or a share of the rows, needs a sum over all rows."""
+        if any(u in across for t in within for u in self.below(t)):
+            return True
+        nested = (u for t in across for u in self.below(t) if u is not t)
+        return any(a.name in row for u in nested for a in u.axes)
 
     def _follows(self, root: Root, row: frozenset[str], across: set[Reduction]) -> bool:
         """Whether a root is computed per row, or from sums across rows alone."""

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from lumjax import dtype as dt
 from lumjax.egraph.features import extent_of, factors, oriented, walk
 from lumjax.kernel.contract import DEEP, MOST_PARTS, REUSED, SHALLOW, TILE_WORK, WIDE
+from lumjax.kernel.fold_shape import FEW_ROWS
 from lumjax.kernel.region import volume
 from lumjax.kernel.roles import Roles
 from lumjax.kernel.term import Axis, Load, Reduction, Root, Term, free_names, subterms
@@ -55,6 +56,9 @@ def _contraction(
 
 def _loop(roles: Roles, axes: Mapping[str, Axis]) -> int:
     """Copies of what a loop over tiles contracts with: sides along the stream."""
+    rows = [] if roles.rows is None else [roles.rows.name]
+    if extent_of(rows, axes) <= FEW_ROWS:
+        return 0
     total = 0
     for inner in roles.inner:
         total += _copy(inner.term, inner.left, inner.right, roles.along.name, axes)

@@ -14,7 +14,7 @@ from lumjax import dtype as dt
 from lumjax.kernel.emit import Emitter, Scope, held, ordered_axes
 from lumjax.kernel.fold_loop import Body
 from lumjax.kernel.fold_parts import Parts
-from lumjax.kernel.fold_shape import carry_right, inner_right, left_side, shape, stageable
+from lumjax.kernel.fold_shape import FEW_ROWS, carry_right, inner_right, left_side, shape, stageable
 from lumjax.kernel.fold_skip import Guard
 from lumjax.kernel.fold_state import State
 from lumjax.kernel.ir import If, IndexValue, Let, LoadValue, LoopKind, Value
@@ -155,6 +155,8 @@ class _Fold:
         each = 16 + sum(extent(emitter, i.term.axes) for i in self.roles.inner)
         each += sum(extent(emitter, c.columns) for c in self.roles.carries if c.columns)
         rows = min(self.shape.height, extent(emitter, [self.rows]))
+        if self.roles.inner or self.roles.columns:
+            rows = max(rows, FEW_ROWS)  # they all wait for the stream
         return max(1, rows * each * extent(emitter, self.roles.stream))
 
     def enter(self, scope: Scope, first: Dim) -> None:

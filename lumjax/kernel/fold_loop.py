@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from lumjax import dtype as dt
-from lumjax.kernel.contract import widened
-from lumjax.kernel.emit import Emitter, Scope, combine, held, pending
+from lumjax.kernel.contract import replace_body, widened
+from lumjax.kernel.emit import Emitter, Scope, combine, held, ordered_axes, pending
+from lumjax.kernel.fold_direct import Product, Span, emit_product
 from lumjax.kernel.fold_shape import Left, Right, Shape, tile_dtype
 from lumjax.kernel.fold_state import State
 from lumjax.kernel.fold_values import apply, hold
@@ -203,6 +204,9 @@ class Body:
         emitter, state, shape = self.emitter, self.state, self.shape
         left, right = self.sides[inner]
         dtype, target = held(inner.term), self.layout.inner[inner.term]
+        if right.direct:
+            emit_product(emitter, state, scope, self.product(inner))
+            return
         panel, row = emitter.fresh("q"), emitter.fresh("r")
         first = self.tile * shape.panels
         last = dims.minimum(first + shape.panels, right.count)
@@ -231,6 +235,34 @@ class Body:
                 tuple(body.stmts),
             )
             at.add(tile)
+
+    def product(self, inner: Inner) -> Product:
+        """The contraction's tile, row by row."""
+        left, right = self.sides[inner]
+        summed = ordered_axes([replace_body(inner.term, inner.right)])
+        return Product(
+            inner.term,
+            lambda scope: left.value(self.emitter, scope, self.state.first),
+            right.tiling.rhs,
+            Span(self.along, self.begin, self.end),
+            tuple(Span(a, 0, a.extent) for a in summed),
+            self.layout.inner[inner.term],
+            self.at(),
+        )
+
+    def added(self, carry: Carry) -> Product:
+        """What is added to a carry with columns, row by row."""
+        assert carry.weights is not None, "it has columns"
+        last, weights = carry.columns[-1], self.layout.weights[carry.weights]
+        return Product(
+            carry.term,
+            lambda _: LoadValue(weights, self.at()),
+            self.values[carry].tiling.rhs,
+            Span(last, 0, last.extent),
+            (Span(self.along, self.begin, self.end),),
+            self.state.sums[carry.term],
+            self.state.place(carry),
+        )
 
     def peak(self, scope: Scope, clear: bool) -> None:
         """The maxima of each row of the tile, and the sums that averages are made of; what they are
@@ -296,6 +328,9 @@ class Body:
         emitter, state = self.emitter, self.state
         assert carry.weights is not None, "it has columns"
         right, last = self.values[carry], carry.columns[-1]
+        if right.direct:
+            emit_product(emitter, state, scope, self.added(carry))
+            return
         dtype, total = held(carry.term), self.state.sums[carry.term]
         panel, row, k = emitter.fresh("q"), emitter.fresh("r"), emitter.fresh("k")
         with (

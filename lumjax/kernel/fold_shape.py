@@ -31,6 +31,9 @@ from lumjax.trace.dim import Dim
 HEIGHT = 64  # rows of a job's tile, about
 WIDTH = 128  # columns of a tile along the stream, at most
 ENOUGH_UNITS = 16
+FEW_ROWS = 4  # for so few, operands are not copied
+FEW_WIDTH = 256
+FEW_VECTORS = 8  # of a register tile of one row
 LONE_ROWS = 8  # rows side by side where nothing is contracted
 LONE_BYTES = 1 << 16
 
@@ -65,7 +68,7 @@ def shape(emitter: Emitter, roles: Roles, rows: Axis) -> Shape:
         each = LONE_BYTES // height // max(c.term.dtype.itemsize for c in roles.carries)
         return _shape(emitter, height, 1, lanes, min(each, _up(long, lanes)))
     size = max(held(t).itemsize for t in tiled)
-    register, cols = tile_shape(tiled[0].dtype, emitter.target, long, emitter.schedule)
+    register, cols = _register(emitter, tiled[0], rows, long)
     kept = [extent(emitter, c.columns) for c in roles.carries if c.columns]
     kept += [extent(emitter, i.term.axes) for i in roles.inner]
     room = emitter.target.l2 // 2 // size // max(1, sum(kept))
@@ -74,11 +77,29 @@ def shape(emitter: Emitter, roles: Roles, rows: Axis) -> Shape:
         height //= 2
     height = min(_near(height, register), _up(many, register))
     tiles = max(1, len(roles.inner), sum(1 for c in roles.carries if c.columns))
-    width = min(emitter.schedule.width or WIDTH, emitter.target.l2 // 4 // size // tiles // height)
+    wide = emitter.schedule.width or (FEW_WIDTH if few(emitter, rows) else WIDTH)
+    width = min(wide, emitter.target.l2 // 4 // size // tiles // height)
     width = max(cols, width // cols * cols)
     return _shape(
         emitter, height, balanced(register, min(many, height)), cols, min(width, _up(long, cols))
     )
+
+
+def few(emitter: Emitter, rows: Axis) -> bool:
+    """Whether there are too few rows to copy operands for them."""
+    return extent(emitter, [rows]) <= FEW_ROWS
+
+
+def _register(emitter: Emitter, term: Reduction, rows: Axis, columns: int) -> tuple[int, int]:
+    """Rows and columns of the register tile."""
+    assert emitter.target is not None, "tiles are shaped for a target"
+    height, cols = tile_shape(term.dtype, emitter.target, columns, emitter.schedule)
+    many = extent(emitter, [rows])
+    if many > FEW_ROWS or emitter.schedule.vectors:
+        return height, cols
+    lanes = emitter.target.lanes(held(term).itemsize)
+    vectors = min(-(-columns // lanes), max(cols // lanes, FEW_VECTORS // max(1, many)))
+    return max(1, many), vectors * lanes
 
 
 def _shape(emitter: Emitter, height: int, rows: int, cols: int, width: int) -> Shape:
@@ -140,10 +161,13 @@ class Left:
 
 @record
 class Right:
-    """The stream side of a contraction, in panels of a workspace or read in place."""
+    """The stream side of a contraction, in panels of a workspace or read in place; `direct`: row by
+    row, as it lies (see fold_direct).
+    """
 
     tiling: Tiling
     panels: Panels | None
+    direct: bool = False
 
     @property
     def count(self) -> Dim:
@@ -204,7 +228,7 @@ def inner_right(
         tile.rows,
         tile.cols,
     )
-    return Right(tiling, stage_right(emitter, tiling))
+    return _right(emitter, tiling)
 
 
 def carry_right(
@@ -215,7 +239,7 @@ def carry_right(
     assert carry.values is not None, "it has columns"
     assert carry.weights is not None, "it has columns"
     *others, last = carry.columns
-    height, cols = tile_shape(carry.term.dtype, emitter.target, extent(emitter, [last]))
+    height, cols = _register(emitter, carry.term, rows, extent(emitter, [last]))
     tiling = Tiling(
         (),
         carry.term,
@@ -228,7 +252,13 @@ def carry_right(
         balanced(height, min(extent(emitter, [rows]), tile.height)),
         cols,
     )
-    return Right(tiling, stage_right(emitter, tiling, tile.width))
+    return _right(emitter, tiling, tile.width)
+
+
+def _right(emitter: Emitter, tiling: Tiling, deep: int | None = None) -> Right:
+    if few(emitter, tiling.m) and not plain(tiling.rhs, tiling.k, tiling.n):
+        return Right(tiling, None, True)
+    return Right(tiling, stage_right(emitter, tiling, deep))
 
 
 def _needed(term: Term, axes: Sequence[Axis]) -> tuple[Axis, ...]:

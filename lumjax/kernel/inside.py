@@ -29,6 +29,7 @@ class _Family:
 
     reduced: int = 0  # the longest reduced extent of its contractions
     rows: int = 0  # the longest row with a statistic that comes back to it
+    rescaled: bool = False  # such a statistic is known, of all of it perhaps
     stays: bool = True
     members: list[int] = field(default_factory=list[int])
 
@@ -54,6 +55,13 @@ class Inside:
         self.below, self.users, self.size, self.volume = below, users, size, volume
         self.parent = list(range(len(eqns)))
         self.families: dict[int, _Family] = {}
+
+    def rescaled(self) -> list[bool]:
+        """After `find`: for each equation whether its value is of a family to which statistics of
+        its own come back.
+        """
+        known = {f for f, family in self.families.items() if family.rescaled}
+        return [self._root(k) in known for k in range(len(self.eqns))]
 
     def find(self, outputs: Set[Var]) -> list[int | None]:
         """For each equation whose value stays inside the number of its family, None for others;
@@ -102,7 +110,8 @@ class Inside:
 
     def _find_statistics(self) -> None:
         """Follow reductions of families through small values back into the same family."""
-        origins: dict[int, dict[int, int]] = {}  # by equation: families and the rows' lengths
+        # By equation: families and the rows' lengths, 0 for statistics of all of a family.
+        origins: dict[int, dict[int, int]] = {}
         for k in range(len(self.eqns)):
             if self.alone[k] or isinstance(self.forms[k], (Contract, Gather)):
                 continue
@@ -114,9 +123,12 @@ class Inside:
             family = self.families.get(own)
             if family is not None:
                 family.rows = max(family.rows, found.get(own, 0))
+                family.rescaled |= own in found
                 continue
             if isinstance(self.forms[k], Reduce):
                 self._start(k, found)
+            if len(found) > _FAMILIES:
+                found = {f: rows for f, rows in found.items() if rows}
             if found and len(found) <= _FAMILIES:
                 origins[k] = found
 
@@ -124,8 +136,9 @@ class Inside:
         (out,) = self.eqns[k].outputs
         for made in self.below[k]:
             f = self._root(made)
-            if f in self.families and self.size(out) > 1:
-                rows = self.size(self.eqns[made].outputs[0]) // self.size(out)
+            if f in self.families:
+                whole = self.size(self.eqns[made].outputs[0])
+                rows = whole // self.size(out) if self.size(out) > 1 else 0
                 found[f] = max(rows, found.get(f, 0))
 
     # ---- who reads them

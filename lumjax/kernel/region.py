@@ -22,7 +22,7 @@ from lumjax.kernel.inside import Inside
 from lumjax.kernel.remat import Parts, recompute
 from lumjax.record import record
 from lumjax.trace.core import Atom, Effect, Eqn, Jaxpr, Var
-from lumjax.trace.dim import Dim, bounds
+from lumjax.trace.dim import Dim, bounds, symbols
 from lumjax.trace.form import (
     Barrier,
     Choose,
@@ -44,6 +44,7 @@ from lumjax.trace.simplify import freeze, uncollected
 LIMIT = 256  # equations per region: keeps e-graphs small and lets layers repeat
 _SHARED = 1024  # equations that read one array of at least this many elements belong together
 _SUMMARY = 16  # how many times larger than its result an array must be whose sum is small
+_FEW_ROWS = 16  # so few read a contraction's operand while it goes by, if that may save a pass
 _RUN = 16  # elements in a row that a layout for contractions must keep together
 _LIGHT_CLONES = 64
 _CLONES = 24  # equations at most in a cone that is cloned rather than stored
@@ -179,6 +180,7 @@ class _Cutter:
                 self.users.setdefault(v, []).append(k)
         found = Inside(self.eqns, self.forms, self.alone, self.below, self.users, _elements, volume)
         self.family = found.find(self.kept)
+        self.rescaled = found.rescaled()
         self.inside = [f is not None for f in self.family]
         self.heavy = self._heavy()
         self.settled = self._settled()
@@ -309,8 +311,22 @@ class _Cutter:
             return int(_elements(self.eqns[made].inputs[0]) >= _SUMMARY * _elements(v))
         if not isinstance(self.forms[k], Contract) or not self.heavy[made] or self.inside[made]:
             return 0
+        if self.rescaled[made] and self._goes_by(v, k):
+            return 0
         others = sum(_elements(a) for a in (*eqn.inputs, *eqn.outputs) if a is not v)
         return int(_elements(v) <= 4 * others)
+
+    def _goes_by(self, v: Var, k: int) -> bool:
+        """Whether few rows of `v` share the operand that equation k contracts it with."""
+        form, eqn = self.forms[k], self.eqns[k]
+        assert isinstance(form, Contract), "it has two operands"
+        maps = [m for a, m in zip(eqn.inputs, (form.rhs, form.lhs), strict=True) if a is v]
+        if len(maps) != 1:
+            return False
+        used = symbols(*maps[0].coords)
+        kept = maps[0].domain[: len(maps[0].domain) - form.reduced]
+        rows = [n for d, n in enumerate(kept) if f"d{d}" not in used]
+        return volume(rows) <= _FEW_ROWS
 
     def _levels(self) -> list[int]:
         levels: list[int] = []

@@ -40,7 +40,9 @@ UNKNOWN_EXTENT = 1024
 
 @record
 class Inner:
-    """A contraction computed per tile: `left` varies along the rows, `right` along the stream."""
+    """A contraction computed per tile: `left` varies along the rows, `right` along the stream. In
+    loops without rows, a sum of products for each point of the stream.
+    """
 
     term: Reduction
     left: Term
@@ -63,10 +65,10 @@ class Carry:
 class Roles:
     """The loops of a group.
 
-    Jobs walk the points of `grid` and tiles of `rows`, which is not part of it (None: there is no
-    row axis). `along` is the axis of `stream` that is walked in tiles. `carries` are in an order in
-    which each waits for the running values of earlier ones only; `late` roots vary along the stream
-    and are computed in a second loop.
+    Jobs walk the points of `grid` and tiles of `rows`, which is not part of it (None: each point of
+    the grid is a row that shares nothing with others). `along` is the axis of `stream` that is
+    walked in tiles. `carries` are in an order in which each waits for the running values of earlier
+    ones only; `late` roots vary along the stream and are computed in a second loop.
     """
 
     grid: tuple[Axis, ...]
@@ -175,6 +177,7 @@ class _Assignment:
             for t in subterms(root.term):
                 if isinstance(t, Reduction):
                     self.axes |= {a.name: a for a in t.axes}
+        self.alone: list[Reduction] = []  # sums of products inside whose rows share nothing
         self.fixed = frozenset(n for n, a in self.axes.items() if dims.same(a.extent, 1))
 
     # ---- shapes
@@ -202,6 +205,22 @@ class _Assignment:
         if second & stream and not first & stream:
             return pair
         return (pair[1], pair[0]) if first & stream and not second & stream else None
+
+    def products(self, term: Reduction, stream: Names) -> tuple[Term, Term] | None:
+        """The sides of a sum of products that varies along the stream on one only, the other first:
+        no rows share what is read along the stream.
+        """
+        pair = sides(term)
+        if pair is None:
+            return None
+        first, second = (bool(self.free(t) & stream) for t in pair)
+        if first == second:
+            return None
+        return pair if second else (pair[1], pair[0])
+
+    def shared(self, grid: Names, products: Sequence[tuple[Term, Term]]) -> bool:
+        """Whether points of the grid share the right side of some product."""
+        return any((self.free(left) & grid) - self.free(right) for left, right in products)
 
     def contracts(self, term: Reduction) -> bool:
         """Whether a reduction's body contracts anew for each tile of its axes."""
@@ -231,6 +250,13 @@ class _Assignment:
         stream = self.stream()
         if stream is None:
             return None
+        found = self.assigned(stream)
+        if found is None and self.alone:
+            raise _RefusedError(self.alone[0], "it is not a contraction")
+        return found
+
+    def assigned(self, stream: frozenset[Axis]) -> Roles | None:
+        """The roles in a loop over these axes."""
         late = tuple(r for r in self.roots if names(r.axes) & names(stream))
         if any(not names(r.axes) >= names(stream) for r in late):
             return None
@@ -240,8 +266,9 @@ class _Assignment:
         split = {t: self.split(t, grid) for t in carries if self.free(t) - grid}
         if any(parts is None for parts in split.values()):
             return None
-        rows = self.rows(grid, inner, [p for p in split.values() if p is not None])
-        if rows is None and (inner or split):
+        products = [p for p in split.values() if p is not None]
+        rows = self.rows(grid, inner, products)
+        if rows is None and self.shared(grid, [*((i.left, i.right) for i in inner), *products]):
             return None
         along = self.along(stream, inner)
         if any(t.shift for t in carries) and (inner or split or not self.lies(along, carries)):
@@ -319,6 +346,9 @@ class _Assignment:
         if names(term.axes) & names(stream):
             raise _RefusedError(term, "it sums over an axis of the loop around it")
         pair = self.tile(term, names(stream))
+        if pair is None:
+            pair = self.products(term, names(stream))
+            self.alone.append(term)
         if pair is None or direct(pair):
             raise _RefusedError(term, "it is not a contraction of stored or pointwise operands")
         return Inner(term, *pair)

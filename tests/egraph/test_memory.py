@@ -170,3 +170,36 @@ def test_small_programs_may_use_a_few_mib_unless_something_is_too_large_for_what
     (rows,) = regions(f, *args)
     assert encode(rows, Operations(rows)).large
     assert search(rows, TARGET).plan.temporaries == ()
+
+
+def few_rows(queries, keys, place):
+    """Rows that weigh what lies along a stream, up to a place or all of it."""
+
+    def f(q, k, v, last):
+        s = q @ jnp.swapaxes(k, -1, -2) / np.float32(8)
+        if place:
+            s = jnp.where(jnp.arange(keys[-2]) <= last, s, -jnp.inf)
+        return lumjax.nn.softmax(s, -1) @ v
+
+    return f, [aval(*queries), aval(*keys), aval(*keys), aval(dtype=np.int32)]
+
+
+@pytest.mark.parametrize("place", [False, True])
+@pytest.mark.parametrize("time", [128, 512, 2048, 8192])
+@pytest.mark.parametrize(
+    ("queries", "keys"),
+    [((1, 64), ()), ((8, 1, 64), (8,)), ((2, 8, 1, 128), (2, 8)), ((8, 4, 64), (8,))],
+    ids=["a row", "heads", "batches", "groups"],
+)
+@pytest.mark.sampled(8)
+def test_few_rows_are_one_kernel_that_stores_nothing(queries, keys, time, place):
+    f, args = few_rows(queries, (*keys, time, queries[-1]), place)
+    planned = plans(f, *args)
+    (only,) = planned
+    assert [len(only.groups), peak(only.layout, only.groups)] == [1, 0]
+    kernel = lower_for(TARGET)(only.finished()[0])
+    assert kernel.programs == ("FOLD",)
+    sizes = dict(zip(kernel.sizes, kernel.extents, strict=True))
+    results = int(np.prod(queries))
+    own = sum(int(evaluate(b.shape[0], sizes)) for b in kernel.workspace)
+    assert own <= 2 * 16 * results

@@ -118,7 +118,40 @@ def weights_too():
     return [root("mean", (N,), mean), root("spread", (N,), spread), *long_rows(False)]
 
 
-PROGRAMS = {
+def lone(rows=1, across=False, dtype=dt.float32, cast=False, position=False, outer=(H,)):
+    """Few rows, each point of the stream read once: operands that lie this way or that, or are
+    computed from narrower ones.
+    """
+    i = axis("i", rows)
+    kept = "int8" if cast else dtype
+
+    def read(name, kind, *axes):
+        first = load(name, *outer, *(axes[::-1] if across else axes), dtype=kind)
+        return op("mul", streams.cast(first, dtype), load("unit", J)) if cast else first
+
+    products = op("mul", load("q", *outer, i, D, dtype=dtype), read("k", kept, J, D))
+    s = op("mul", reduce(SUM, D, products), streams.lit(0.125, dtype))
+    if position:
+        known = op("ge", load("last", dtype=dt.int32), streams.index(sym(J)), dtype=np.dtype(bool))
+        s = streams.masked(s, known)
+    _, total, weight = streams.weights(s, J)
+    out = streams.scaled(s, J, op("mul", weight(None), read("v", kept, J, E)))
+    return [root("o", (*outer, i, E), op("div", out, total))]
+
+
+LONE = {
+    "a row": lone,
+    "a row, no grid": lambda: lone(outer=()),
+    "a row across": lambda: lone(across=True),
+    "a row of doubles": lambda: lone(dtype=dt.float64),
+    "a row of halves": lambda: lone(dtype=dt.bfloat16),
+    "a row of computed operands": lambda: lone(cast=True),
+    "a row of computed operands across": lambda: lone(cast=True, across=True),
+    "a row up to a place": lambda: lone(position=True),
+    "three rows": lambda: lone(3),
+    "three rows of computed operands": lambda: lone(3, cast=True),
+}
+PROGRAMS = LONE | {
     "weighted": lambda: streams.weighted(I, J, D, E, (B, H)),
     "causal": lambda: streams.weighted(I, J, D, E, (H,), mask=streams.causal(I, J)),
     "anticausal": lambda: streams.weighted(I, J, D, E, (H,), mask=streams.causal(J, I)),
@@ -167,7 +200,7 @@ PROGRAMS = {
         streams.masked(streams.scores(I, J, D, (H,)), streams.causal(I, J), -1e30), I, J, E, (H,)
     ),
 }  # fmt: skip
-COARSE = {"half": 0.03, "half moments": 0.03}
+COARSE = {n: 0.03 for n in PROGRAMS if "half" in n or "halves" in n}
 
 
 class Compiled:
@@ -225,6 +258,7 @@ def folds():
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr("lumjax.kernel.fold.WHOLE_ROWS", 0)
                 patch.setattr("lumjax.kernel.fold_shape.WIDTH", 32)
+                patch.setattr("lumjax.kernel.fold_shape.FEW_WIDTH", 32)
                 patch.setattr("lumjax.kernel.fold_shape.HEIGHT", 16)
                 used = []
                 emit = lowering.emit_fold
@@ -247,7 +281,10 @@ def test_values(folds, name):
 
 @pytest.mark.parametrize(
     "name",
-    ["causal", "columns", "classifier", "layers", "late", "moments", "moments of everything"],
+    [
+        *("causal", "columns", "classifier", "layers", "late", "moments", "moments of everything"),
+        *("a row", "a row across", "three rows of computed operands"),
+    ],
 )
 def test_emulated(folds, name):
     """Every access written before it is read, in bounds, at small sizes."""
@@ -255,6 +292,11 @@ def test_emulated(folds, name):
     small = {a.name: 7 for r in program.group.roots for a in program.axes(r) if a.extent > 20}
     sizes = program.at(1, **small)
     program.compare(sizes, program.data(sizes), execute=emulate)
+
+
+@pytest.mark.parametrize("name", LONE)
+def test_few_rows_copy_no_operand(folds, name):
+    assert not folds(name).kernel.workspace
 
 
 @pytest.mark.parametrize("rows", [1, 2, 5, 16, 66])
@@ -284,7 +326,9 @@ def test_large_scores(folds, name, chunks):
         program.compare(sizes, data, 0.02)
 
 
-@pytest.mark.parametrize("name", ["weighted", "guarded", "classifier", "table", "stored", "late"])
+@pytest.mark.parametrize(
+    "name", ["weighted", "guarded", "classifier", "table", "stored", "late", "a row", "three rows"]
+)
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_specials_in_one_place(folds, name, value):
     program = folds(name)
@@ -294,7 +338,7 @@ def test_specials_in_one_place(folds, name, value):
             continue
         for at in (0, -1, 137):
             data = program.data(sizes)
-            data[buffer.name].reshape(-1)[at] = value
+            data[buffer.name].reshape(-1)[at % data[buffer.name].size] = value
             program.compare(sizes, data)
 
 
@@ -424,6 +468,8 @@ def split():
                 patch.setattr("lumjax.kernel.fold.FEW_JOBS", 1000)
                 patch.setattr("lumjax.kernel.fold.ENOUGH_JOBS", 1000)
                 patch.setattr("lumjax.kernel.fold_shape.WIDTH", 16)
+                patch.setattr("lumjax.kernel.fold_shape.FEW_WIDTH", 16)
+                patch.setattr("lumjax.kernel.fold_shape.FEW_VECTORS", 2)
                 patch.setattr("lumjax.kernel.fold_shape.LONE_BYTES", 1 << 9)
                 cuts = []
                 parts = folding.Parts

@@ -126,6 +126,24 @@ def test_a_final_value_inside_the_loop_is_refused(unscaled):
     assert refused.term is (total if unscaled else m)
 
 
+def test_a_row_may_share_nothing():
+    """Without an axis of rows each point of the grid walks its stream alone."""
+    r = found(*streams.weighted(axis("i", 1), J, D, E, (B, H)))
+    assert (names(r.grid), r.rows, r.along, names(r.columns)) == ("bh", None, J, "e")
+    assert len(r.inner) == 1
+
+
+def test_rows_that_share_one_side_only_are_no_lone_rows():
+    """Keys of each row, but values of all: what rows do not share is stored."""
+    q, k = load("q", I, D), load("k", I, J, D)
+    s = reduce(SUM, D, op("mul", q, k))
+    _, total, weight = streams.weights(s, J)
+    o = streams.scaled(s, J, op("mul", weight(None), load("v", J, E)))
+    found = fold_roles([root("o", (I, E), op("div", o, total))])
+    assert isinstance(found, Reject)
+    assert found.term is s
+
+
 def test_numbers_per_row_are_stored():
     s = reduce(SUM, D, op("mul", load("q", I, D), load("k", J, D)))
     norm = reduce(SUM, D, op("mul", load("q", I, D), load("q", I, D)))
