@@ -150,6 +150,8 @@ class _Count:
         names = self._walked(free_names(term))
         if isinstance(term, Reduction):
             names = names | {a.name for a in term.axes}
+        if isinstance(term, Load) and self.sums and spread([term], self.axes):
+            return most_read([term], extent_of(names, self.axes))
         return extent_of(names, self.axes) * (1 + (term in self.again))
 
     def _walked(self, names: frozenset[str]) -> frozenset[str]:
@@ -224,18 +226,68 @@ class _Count:
             plain = isinstance(right, Load) and not isinstance(right.valid, Expr)
             if not plain or any(kinds):
                 count = extent_of(free_names(right), self.axes)
-                if max(kinds, default=0) < 2:
-                    read = max((volume(t.buffer.shape) for t in loads), default=count)
-                    count = min(count, max(read, 1))
-                    gathered += count * (1 in kinds)
+                if max(kinds, default=0) < 2 or spread(loads, self.axes):
+                    count = min(count, most_read(loads, count))
+                    gathered += count * any(kinds)
                 else:
                     irregular += count
                 staged += count
             if not isinstance(left, Load) or isinstance(left.valid, Expr):
-                staged += extent_of(free_names(left), self.axes)
+                staged += self._left(left)
             elif _transposed(left, term):
                 gathered += extent_of(free_names(left), self.axes)
         return gathered, irregular, staged
+
+    def _left(self, left: Term) -> int:
+        """Elements of a left side that are copied: what windows read once, other terms as often as
+        they are used.
+        """
+        count = extent_of(free_names(left), self.axes)
+        loads = [t for t in _inside(left) if isinstance(t, Load)]
+        if windows(left) or spread(loads, self.axes):
+            return min(count, most_read(loads, count))
+        return count
+
+
+def most_read(loads: Sequence[Load], count: int) -> int:
+    """The elements of the largest buffer that is read; `count` where none is."""
+    return max(1, max((volume(t.buffer.shape) for t in loads), default=count))
+
+
+def windows(term: Term) -> bool:
+    """Whether a coordinate of a load moves along several axes."""
+    return any(
+        len(dims.symbols(c)) > 1
+        for t in _inside(term)
+        if isinstance(t, Load)
+        for c in t.coords
+        if isinstance(c, Expr)
+    )
+
+
+def spread(loads: Sequence[Load], axes: Mapping[str, Axis]) -> bool:
+    """Whether remainders of single axes are all that keeps loads from being affine: contractions
+    go by these remainders (kernel/residue.py), and what is left is windows.
+    """
+    nodes = [n for t in loads for c in t.coords if isinstance(c, Expr) for n in _remainders(c)]
+    plain = not any(t.indices for t in loads)
+    return plain and bool(nodes) and all(_cut(n, axes) for n in nodes)
+
+
+@lru_cache(maxsize=4096)
+def _remainders(expr: Expr) -> tuple[Expr, ...]:
+    below = tuple(n for a in expr.args if isinstance(a, Expr) for n in _remainders(a))
+    return (expr, *below) if expr.op is IndexOp.MOD else below
+
+
+def _cut(node: Expr, axes: Mapping[str, Axis]) -> bool:
+    inside, divisor = node.args
+    names = dims.symbols(inside)
+    if len(names) != 1 or not isinstance(divisor, int) or not names <= axes.keys():
+        return False
+    (name,) = names
+    step = dims.coefficient(inside, name)
+    return isinstance(step, int) and estimate(axes[name].extent) >= divisor
 
 
 def _lies(term: Term) -> bool:

@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from lumjax import dtype as dt
-from lumjax.egraph.features import extent_of, factors, oriented, walk
+from lumjax.egraph.features import extent_of, factors, most_read, oriented, spread, walk, windows
 from lumjax.kernel.contract import DEEP, MOST_PARTS, REUSED, SHALLOW, TILE_WORK, WIDE
 from lumjax.kernel.fold_shape import FEW_ROWS
 from lumjax.kernel.region import volume
 from lumjax.kernel.roles import Roles
 from lumjax.kernel.term import Axis, Load, Reduction, Root, Term, free_names, subterms
-from lumjax.trace import dim as dims
 from lumjax.trace.dim import Expr
 
 _TILE = 128  # of the stream
+_OVERLAP = 1.5  # what windows read must be this much more than there is
 _IN_PLACE = 1 << 18  # bytes of a right side that stays in the second-level cache
 
 
@@ -45,11 +45,12 @@ def _contraction(
     size = _size(term)
     copy = _copy(term, left, right, column, axes)
     uses = extent_of(free - free_names(left), axes)
-    if _windows(right) and uses >= REUSED and isinstance(left, Load):
+    if windows(right) and uses >= REUSED and isinstance(left, Load):
         copy += extent_of(free_names(left), axes) * size
     results = extent_of(free, axes)
     depth = extent_of([a.name for a in term.axes], axes)
     longest = max((extent_of([a.name], axes) for a in term.axes), default=1)
+    copy += _copied_left(term, left, axes)
     parts = min(results * depth // TILE_WORK, MOST_PARTS, depth // SHALLOW, longest)
     return copy + (parts * results * size if parts > 1 and depth >= DEEP else 0)
 
@@ -76,13 +77,23 @@ def _copy(term: Reduction, left: Term, right: Term, column: str, axes: Mapping[s
     names = free_names(right)
     total = extent_of(names, axes) * _size(term)
     if not _plain(right, column):
-        if _windows(right):
+        if windows(right):
             read = sum(volume(t.buffer.shape) for t in subterms(right) if isinstance(t, Load))
             return min(total, read * _size(term))
         return total
     uses = extent_of(free_names(left) - names, axes)
     wide = extent_of([column], axes) >= WIDE
     return total if wide and total > _IN_PLACE and uses >= REUSED else 0
+
+
+def _copied_left(term: Reduction, left: Term, axes: Mapping[str, Axis]) -> int:
+    """Bytes of a left side's copy: it is read through windows that overlap or meet padding."""
+    if isinstance(left, Load) and not isinstance(left.valid, Expr):
+        return 0
+    loads = [t for t in subterms(left) if isinstance(t, Load)]
+    total, read = extent_of(free_names(left), axes), most_read(loads, 0)
+    overlap = (windows(left) or spread(loads, axes)) and total >= _OVERLAP * read
+    return read * _size(term) if overlap else 0
 
 
 def _size(term: Term) -> int:
@@ -97,15 +108,4 @@ def _plain(right: Term, column: str) -> bool:
         and not right.indices
         and column in free_names(right)
         and walk(right, column) == 0
-    )
-
-
-def _windows(term: Term) -> bool:
-    """Whether a coordinate of a load moves along several axes."""
-    return any(
-        len(dims.symbols(c)) > 1
-        for t in subterms(term)
-        if isinstance(t, Load)
-        for c in t.coords
-        if isinstance(c, Expr)
     )

@@ -308,10 +308,15 @@ def stage_right(emitter: Emitter, tiling: Tiling, deep: int | None = None) -> Pa
 
 
 def without_windows(emitter: Emitter, tiling: Tiling) -> Tiling:
-    """The tiling with a right side that is read through windows copied, and the left side copied
-    in the order in which the copy is walked.
+    """The tiling with sides that are read through windows copied, and a left side copied in the
+    order in which such a right side is walked.
     """
     dtype = held(tiling.term)
+    if not plain(tiling.lhs, tiling.k):
+        outer = [a for a in (*tiling.outer, tiling.m) if a.name in free_names(tiling.lhs)]
+        *rest, last = tiling.k
+        left = copied(emitter, tiling.lhs, dtype, outer, rest, last)
+        tiling = tiling if left is None else replace(tiling, lhs=left)
     outer = [a for a in tiling.outer if a.name in free_names(tiling.rhs)]
     right = copied(emitter, tiling.rhs, dtype, outer, tiling.k, tiling.n)
     if right is None:

@@ -79,23 +79,26 @@ def _window(emitter: Emitter, term: Term, outer: Axis, inner: Axis) -> Window | 
     for t in loads(term):
         names = free_names(t)
         if outer.name in names or inner.name in names:
-            steps.add(_ratio(t.coords[0], outer.name, inner.name))
+            steps.add(_ratio(emitter, t.coords[0], outer.name, inner.name))
     if len(steps) != 1:
         return None
     (step,) = steps
-    if step is None or abs(step) > few:
+    if step is None or abs(step) >= few:  # they overlap
         return None
     shift = -step * (many - 1) if step < 0 else 0
     u = Axis(emitter.fresh("u"), few + abs(step) * (many - 1))
     return Window(u, outer, inner, step, shift)
 
 
-def _ratio(at: Dim, outer: str, inner: str) -> int | None:
+def _ratio(emitter: Emitter, at: Dim, outer: str, inner: str) -> int | None:
     """How many steps of one axis a step of the other one is."""
     far, near = dims.coefficient(at, outer), dims.coefficient(at, inner)
-    if not isinstance(far, int) or not isinstance(near, int) or not far or not near or far % near:
+    if far is None or near is None:
         return None
-    return far // near
+    many, one = emitter.size(far), emitter.size(near)
+    if not many or not one or many % one or not dims.same(far, near * (many // one)):
+        return None
+    return many // one
 
 
 def copied(

@@ -173,6 +173,17 @@ def test_layouts_with_features_last(stride, dilation, groups, padding, part):
     check_case(stride, dilation, groups, padding, part, "NHWC")
 
 
+@pytest.mark.parametrize("part", ["forward", "dX", "dW"])
+@pytest.mark.parametrize("groups", [1, 2])
+def test_padding_is_written_once_where_features_are_last_too(groups, part):
+    """The left side is read through windows there: no job lays it out anew."""
+    f, args, size = case(1, 1, groups, "SAME", part, "NHWC")
+    _, (kernel,) = kernels(f, *args)
+    assert not kernel.compiled.kernel.scratch
+    parts = 16 * 12 * 8 * 9 if part == "dW" else 0
+    assert 0 < sum(copies(kernel.compiled.kernel)) <= size + parts
+
+
 def test_a_transposed_convolution_multiplies_no_holes():
     """Of nine taps a stride of two meets a quarter; at each place their number is its own."""
     f, args, _ = case(2, 1, 1, "SAME", "dX")
@@ -228,7 +239,7 @@ def test_axes_that_are_spread_out_again(first, second, twice):
 
 
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
-@pytest.mark.parametrize("batch", [1, 7, 32])
+@pytest.mark.parametrize("batch", [1, 32])
 def test_the_weights_of_a_first_layer(layout, batch):
     """One channel, and a sum over the batch that is cut in shares, the last one shorter."""
     rng = np.random.default_rng(0)
