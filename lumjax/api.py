@@ -12,6 +12,7 @@ import numpy as np
 from lumjax import dtype as dt
 from lumjax import numpy as jnp
 from lumjax import tree
+from lumjax.closed import ClosedJaxpr as ClosedJaxpr
 from lumjax.control.staging import name_of
 from lumjax.errors import ArgumentTypeError, ArgumentValueError, UnsupportedError
 from lumjax.grad.forward import as_output, check_callable
@@ -19,7 +20,6 @@ from lumjax.profiler import TraceAnnotation
 from lumjax.record import record
 from lumjax.trace.aval import ShapedArray
 from lumjax.trace.core import (
-    Eqn,
     EvalTrace,
     Jaxpr,
     Params,
@@ -33,7 +33,6 @@ from lumjax.trace.core import (
     using,
 )
 from lumjax.trace.dim import Dim
-from lumjax.trace.show import show
 from lumjax.trace.stage import Staged, StageTrace, stage
 
 P = ParamSpec("P")
@@ -158,34 +157,6 @@ def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 
 # ---- programs as text
-
-
-@record(eq=False)
-class ClosedJaxpr:
-    """A program and the values that it closed over, which are its first inputs."""
-
-    jaxpr: Jaxpr
-    consts: tuple[Value, ...]
-
-    @property
-    def in_avals(self) -> tuple[ShapedArray, ...]:
-        """The arguments' avals."""
-        return self.jaxpr.in_avals[self.jaxpr.consts :]
-
-    @property
-    def out_avals(self) -> tuple[ShapedArray, ...]:
-        """The results' avals."""
-        return self.jaxpr.out_avals
-
-    @property
-    def eqns(self) -> tuple[Eqn, ...]:
-        """The operations in order."""
-        return self.jaxpr.eqns
-
-    def __str__(self) -> str:
-        return show(self.jaxpr)
-
-    __repr__ = __str__
 
 
 class _CoreTrace(StageTrace):

@@ -27,9 +27,9 @@ from lumjax.errors import (
     StaticArgumentError,
     user_source,
 )
+from lumjax.lowered import ArgInfo, Lowered, Traced
 from lumjax.misses import History, Signature, compiled, named
 from lumjax.options import as_set, resolved, settings_of
-from lumjax.record import record
 from lumjax.trace.array import Array
 from lumjax.trace.aval import ShapedArray
 from lumjax.trace.batch import argument_names
@@ -49,7 +49,6 @@ from lumjax.trace.stage import stage
 if TYPE_CHECKING:
     from lumjax.executable import Executable
     from lumjax.recall import Recalled
-    from lumjax.timeline import Memory
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -108,6 +107,11 @@ class Program:
             return lambda args: run(args)[0]
         return lambda args: unflatten(run(args))
 
+    def core(self) -> Jaxpr:
+        """The program in core primitives."""
+        found, _ = compiler().expand(simplify(self.jaxpr))
+        return simplify(found)
+
     def _compiled(self) -> Executable:
         return compiler().executable_of(self.jaxpr, self.settings)
 
@@ -125,6 +129,11 @@ def _abstract_signature(leaf: Any) -> Any:
         weak = bool(getattr(leaf, "weak_type", getattr(leaf, "weak", False)))
         return tuple(leaf.shape), canonicalize(leaf.dtype), weak
     return _signature(leaf)
+
+
+def _info(leaf: Any, donated: bool) -> ArgInfo:
+    shape, dtype, _ = _abstract_signature(leaf)
+    return ArgInfo(shape, dtype, donated)
 
 
 def _axis_environment() -> tuple[Any, ...]:
@@ -331,9 +340,30 @@ class Jitted(Generic[P, R]):
         program = self.program(*args, **kwargs)
         return program.out_tree.unflatten(program.jaxpr.out_avals)
 
+    def trace(self, *args: P.args, **kwargs: P.kwargs) -> Traced:
+        """Trace for these arguments (arrays or ShapeDtypeStructs): `.jaxpr`, and `.lower()`."""
+        return Traced(self.program(*args, **kwargs), self._name, self._infos(args, kwargs))
+
     def lower(self, *args: P.args, **kwargs: P.kwargs) -> Lowered:
         """Trace for these arguments; `.compile()` gives the executable."""
-        return Lowered(self.program(*args, **kwargs), self._name)
+        return self.trace(*args, **kwargs).lower()
+
+    def _infos(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
+        """What the program takes: the arguments that are not static, in their places."""
+
+        def infos(where: Sequence[int | str], value: Any) -> Any:
+            donated = any(w in self.donate for w in where)
+            return tree.map(lambda x: _info(x, donated), value)
+
+        places = [(k, k - len(args)) for k in range(len(args))]
+        return (
+            tuple(
+                infos(w, a)
+                for w, a in zip(places, args, strict=True)
+                if self.static_argnums.isdisjoint(w)
+            ),
+            {n: infos((n,), v) for n, v in kwargs.items() if n not in self.static_argnames},
+        )
 
     def explain(self) -> History:
         """Every tracing of the function so far, and why the signature was new: the nearest earlier
@@ -371,84 +401,6 @@ class Donating(Jitted[P, R]):
         check_distinct(self._name, given, (args, kwargs))
         result: Any = super().__call__(*args, **kwargs)
         return settled(self._name, given, result)
-
-
-@record
-class CoreText:
-    """A program in core primitives."""
-
-    text: str
-
-    def as_hlo_text(self) -> str:
-        """The program under the name that an HLO module's entry has."""
-        return f"ENTRY main {self.text}"
-
-    def __str__(self) -> str:
-        return self.text
-
-
-@record
-class Lowered:
-    """A traced program, not yet compiled."""
-
-    program: Program
-    name: str
-
-    def as_text(self) -> str:
-        """The jaxpr as text."""
-        return str(self.program.jaxpr)
-
-    def compiler_ir(self, dialect: str | None = None) -> CoreText:
-        """The program in core primitives, as text: equal for programs that are computed alike.
-
-        There is one form, whatever `dialect` asks for.
-
-        >>> import lumjax, lumjax.numpy as jnp
-        >>> square, product = lumjax.jit(lambda x: x**2), lumjax.jit(lambda x: x * x)
-        >>> print(square.lower(3.0).compiler_ir("hlo").as_hlo_text())
-        ENTRY main { lambda ; a:~f32[]. let b:~f32[] = mul a a in (b,) }
-        >>> str(square.lower(3.0).compiler_ir()) == str(product.lower(3.0).compiler_ir())
-        True
-        """
-        del dialect
-        core, _ = compiler().expand(simplify(self.program.jaxpr))
-        return CoreText(str(simplify(core)))
-
-    def compile(self) -> Compiled:
-        """Compile now."""
-        return Compiled(self.program, self.program.executable())
-
-
-@record
-class Compiled:
-    """A compiled program. Calling it takes the same pytrees as the jitted function."""
-
-    program: Program
-    executable: Executable | Recalled
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run."""
-        leaves, _ = tree.flatten((args, kwargs))
-        outs = self.executable.run([*self.program.consts, *leaves])
-        return self.program.out_tree.unflatten(outs)
-
-    def as_text(self) -> str:
-        """The kernels as LLVM IR text."""
-        return self.executable.as_text()
-
-    def cost_analysis(self) -> dict[str, float]:
-        """Predicted seconds, and the number of kernels."""
-        return self.executable.cost_analysis()
-
-    def memory_analysis(self) -> Memory:
-        """Bytes of arguments, results and temporaries, and the most held at one step.
-
-        >>> import lumjax, lumjax.numpy as jnp
-        >>> compiled = lumjax.jit(lambda x: jnp.sum(x * 2)).lower(jnp.ones(8)).compile()
-        >>> compiled.memory_analysis().argument_size_in_bytes
-        32
-        """
-        return self.executable.timeline().totals()
 
 
 def jit(

@@ -8,7 +8,7 @@ LumjaxError
 ├── ArgumentValueError    (ValueError)               right type, impossible value
 │   └── ScalarRangeError  (OverflowError)            a number that does not fit the dtype
 ├── TreeError             (TypeError, ValueError)    pytrees that do not match
-├── GradientError         (TypeError)                non-scalar loss, integer input, bad cotangent
+├── GradientError         (TypeError, ValueError)    non-scalar loss, integer input, bad cotangent
 ├── ConcretizationError   (TypeError)                Python needs the value of a traced array
 ├── LeakedTracerError     (RuntimeError)             a tracer outlived its transformation
 ├── IndexRangeError       (IndexError)               a constant index outside its axis
@@ -124,7 +124,7 @@ class TreeError(LumjaxError, TypeError, ValueError):
     """Pytrees that do not match."""
 
 
-class GradientError(LumjaxError, TypeError):
+class GradientError(LumjaxError, TypeError, ValueError):
     """A differentiation that is not defined: non-scalar loss, integer input, cotangent of another
     shape.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import importlib
 import json
 import sys
@@ -59,7 +60,8 @@ def start_trace(
 
 
 def stop_trace() -> None:
-    """End the trace and write plugins/profile/<time>/perfetto_trace.json.
+    """End the trace and write plugins/profile/<time>/perfetto_trace.json; with
+    `create_perfetto_trace` also the packed file that JAX writes.
 
     Raises ArgumentValueError if no trace is running.
     """
@@ -74,6 +76,8 @@ def stop_trace() -> None:
     events = [_event(s, started.begin) for s in spans() if s.begin >= started.begin]
     text = json.dumps({"traceEvents": events, "displayTimeUnit": "ms"})
     (folder / "perfetto_trace.json").write_text(text, encoding="utf-8")
+    if started.perfetto:
+        (folder / "perfetto_trace.json.gz").write_bytes(gzip.compress(text.encode()))
 
 
 def _event(span: Span, begin: float) -> dict[str, Any]:

@@ -21,6 +21,7 @@ FLOORS = {
     "placement": 5, "native": 5, "stages": 5, "layout": 5, "timeline": 5, "background": 5,
     "insight": 5, "profile": 5, "ready": 5, "workers": 5, "worker": 5, "recompute": 5,
     "executable": 5, "compile": 5, "misses": 5, "donation": 5, "nested": 5, "expansion": 5,
+    "closed": 5, "counts": 5, "lowered": 5,
     "calibration": 5, "options": 5, "runner": 5, "encoding": 5, "signature": 5, "recall": 5,
     "lax": 6, "typing": 6, "profiler": 6, "traces": 6,
     "numpy": 7, "scipy": 7, "random": 7, "initializers": 7, "nn": 7,

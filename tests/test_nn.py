@@ -126,6 +126,26 @@ def test_attention(shared):
         np.testing.assert_allclose(np.asarray(ours), np.asarray(theirs), rtol=2e-5, atol=2e-6)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_attention_sees_windows_and_lengths(dtype):
+    """Which keys a query sees, and that queries beyond a sequence's end give zero."""
+    operands = [x.astype(dtype) for x in attention_operands(shared=2)]
+    rows, columns = np.array([3, 5], np.int32), np.array([6, 2], np.int32)
+    for kwargs in (
+        {"local_window_size": 1},
+        {"local_window_size": (0, 2)},
+        {"local_window_size": (1, 1), "is_causal": True},
+        {"query_seq_lengths": rows},
+        {"key_value_seq_lengths": columns},
+        {"query_seq_lengths": rows, "key_value_seq_lengths": columns, "local_window_size": (2, 1)},
+    ):
+        ours = nn.dot_product_attention(*map(jnp.asarray, operands), **kwargs)
+        theirs = jax.nn.dot_product_attention(*map(jax.numpy.asarray, operands), **kwargs)
+        assert ours.dtype == theirs.dtype
+        near = {"rtol": 2e-5, "atol": 2e-6} if dtype == "float32" else {"rtol": 0.02, "atol": 0.02}
+        np.testing.assert_allclose(np.asarray(ours, "f4"), np.asarray(theirs, "f4"), **near)
+
+
 # ---- safe gradients: users.md 2.1, first and second order
 
 

@@ -12,8 +12,8 @@ _SAME = (
     "extend.core",
     "extend.linear_util", "extend.source_info_util", "flatten_util", "image",
     "lax", "lax.linalg", "monitoring", "nn", "nn.initializers", "numpy", "numpy.fft",
-    "numpy.linalg", "profiler", "random", "scipy", "scipy.fft", "scipy.linalg", "scipy.signal",
-    "scipy.special", "scipy.stats", "scipy.stats.beta", "scipy.stats.chi2",
+    "numpy.linalg", "ops", "profiler", "random", "scipy", "scipy.fft", "scipy.linalg",
+    "scipy.signal", "scipy.special", "scipy.stats", "scipy.stats.beta", "scipy.stats.chi2",
     "scipy.stats.dirichlet", "scipy.stats.gamma", "scipy.stats.multivariate_normal",
     "scipy.stats.norm", "scipy.stats.poisson", "scipy.stats.t", "sharding", "tree", "tree_util",
     "typing",
@@ -28,6 +28,7 @@ _INSIDE = {
     "api_util": "compat.api_util",
     "interpreters": "compat.interpreters",
     "interpreters.partial_eval": "compat.interpreters.partial_eval",
+    "stages": "compat.stages",
     "test_util": "compat.test_util",
 }
 

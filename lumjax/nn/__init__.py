@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -388,11 +389,21 @@ def dot_product_attention(
     *,
     scale: float | None = None,
     is_causal: bool = False,
+    query_seq_lengths: ArrayLike | None = None,
+    key_value_seq_lengths: ArrayLike | None = None,
+    local_window_size: int | tuple[int, int] | None = None,
 ) -> Any:
     """softmax(query key^T * scale + bias) value over [batch, time, heads, depth] arrays.
 
     Key and value may have fewer heads than the query, which then share them. `mask` is bool and
     broadcasts to [batch, heads, query time, key time]; `scale` is 1 / sqrt(depth) by default.
+    `local_window_size`: how many keys before and after a query's own it sees. `query_seq_lengths`
+    and `key_value_seq_lengths`, one number for each of the batch, leave out what comes later;
+    results of queries that are left out are zero.
+
+    >>> x = jnp.ones((1, 3, 2, 4))
+    >>> dot_product_attention(x, x, x, local_window_size=1).shape
+    (1, 3, 2, 4)
     """
     q, k, v = (jnp.asarray(x) for x in (query, key, value))
     heads, shared = aval_of(q).shape[-2], aval_of(k).shape[-2]
@@ -403,14 +414,36 @@ def dot_product_attention(
     scores = jnp.einsum("...thd,...shd->...hts", q, k) * factor
     if bias is not None:
         scores = scores + bias
+    rows, columns = aval_of(scores).shape[-2:]
+    seen = [] if mask is None else [jnp.asarray(mask)]
     if is_causal:
-        rows, columns = aval_of(scores).shape[-2:]
-        causal = jnp.tril(jnp.ones((rows, columns), dtype=bool))
-        mask = causal if mask is None else jnp.logical_and(mask, causal)
-    if mask is not None:
-        scores = jnp.where(mask, scores, float(jnp.finfo(aval_of(scores).dtype).min))
+        seen.append(jnp.tril(jnp.ones((rows, columns), dtype=bool)))
+    if local_window_size is not None:
+        seen.append(_window(rows, columns, local_window_size))
+    if query_seq_lengths is not None:
+        seen.append(_within(rows, query_seq_lengths)[:, None, :, None])
+    if key_value_seq_lengths is not None:
+        seen.append(_within(columns, key_value_seq_lengths)[:, None, None, :])
+    if seen:
+        low = float(jnp.finfo(aval_of(scores).dtype).min)
+        scores = jnp.where(functools.reduce(jnp.logical_and, seen), scores, low)
     weights = ops.cast(softmax(ops.cast(scores, np.float32)), aval_of(v).dtype)
-    return jnp.einsum("...hts,...shd->...thd", weights, v)
+    out = jnp.einsum("...hts,...shd->...thd", weights, v)
+    if query_seq_lengths is not None:
+        out = jnp.where(_within(rows, query_seq_lengths)[:, :, None, None], out, 0)
+    return jnp.reshape(out, (*aval_of(q).shape[:-1], aval_of(v).shape[-1]))
+
+
+def _window(rows: Any, columns: Any, size: int | tuple[int, int]) -> Any:
+    """Which keys are close enough to a query."""
+    before, after = (size, size) if isinstance(size, int) else size
+    offset = jnp.arange(columns) - jnp.arange(rows)[:, None]
+    return jnp.logical_and(offset >= -before, offset <= after)
+
+
+def _within(length: Any, lengths: ArrayLike) -> Any:
+    """Which positions are part of each sequence: [batch, time]."""
+    return jnp.arange(length) < jnp.asarray(lengths)[:, None]
 
 
 def log1mexp(x: Any) -> Any:
