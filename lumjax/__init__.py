@@ -37,7 +37,7 @@ from lumjax.api import (
     named_call as named_call,
     named_scope as named_scope,
 )
-from lumjax.compile import jit as jit
+from lumjax.compile import clear_caches as clear_caches, jit as jit
 from lumjax.config import config as config, enable_x64 as enable_x64
 from lumjax.control.custom import custom_jvp as custom_jvp, custom_vjp as custom_vjp
 from lumjax.control.debug import pure_callback as pure_callback

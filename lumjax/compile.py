@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MethodType
@@ -158,6 +159,24 @@ def _array_key(args: Sequence[Any]) -> tuple[Any, ...] | None:
     return tuple(key)
 
 
+_alive: weakref.WeakSet[Jitted[Any, Any]] = weakref.WeakSet()
+
+
+def clear_caches() -> None:
+    """Forget every program that a jitted function traced and compiled in this process: the next
+    call traces anew. Plans and objects on disk stay, so that it compiles sooner than before.
+
+    >>> import lumjax
+    >>> double = lumjax.jit(lambda x: 2 * x)
+    >>> _ = double(1.0)
+    >>> lumjax.clear_caches()
+    >>> len(double.explain())
+    0
+    """
+    for jitted in list(_alive):
+        jitted.clear_cache()
+
+
 class Jitted(Generic[P, R]):
     """A function compiled once per signature; made by `jit`."""
 
@@ -179,6 +198,7 @@ class Jitted(Generic[P, R]):
         self._quick: dict[Any, Callable[[Sequence[Value]], Any]] = {}  # by _array_key
         self._history = History(self._name)
         self._lock = threading.RLock()
+        _alive.add(self)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run the program of this signature, compiling it first if it is new."""

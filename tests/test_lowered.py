@@ -101,3 +101,20 @@ def test_loops_and_branches_are_counted():
 def test_argument_info_is_of_one_kind():
     info = lumjax.jit(jnp.sin).lower(jnp.ones((2, 3))).args_info
     assert info == ((ArgInfo((2, 3), np.dtype("float32")),), {})
+
+
+def test_clearing_all_caches_traces_anew():
+    traced = []
+
+    def f(x):
+        traced.append(x.shape)
+        return x + 1
+
+    first, second = lumjax.jit(f), lumjax.jit(lambda x: f(x) * 2)
+    for _ in range(2):
+        first(1.0), second(1.0)
+    assert len(traced) == 2
+    lumjax.clear_caches()
+    assert float(first(1.0)) == 2.0
+    assert float(second(1.0)) == 4.0
+    assert len(traced) == 4
