@@ -12,6 +12,7 @@ from lumjax.kernel.fold import ENOUGH_JOBS, FEW_JOBS
 from lumjax.kernel.fold_shape import FEW_ROWS, LONE_ROWS
 from lumjax.kernel.region import estimate, volume
 from lumjax.kernel.roles import Roles
+from lumjax.kernel.row import SHORT
 from lumjax.kernel.skip import decide
 from lumjax.kernel.term import (
     Apply,
@@ -394,6 +395,8 @@ class _Rows:
         sides = {n: sum(_beside(t, n) for t in loads) for n in (*self.reduced, *self.grid)}
         inside = max(sorted(self.reduced), key=lambda n: sides[n])
         best = max(self.grid, key=lambda n: (sides[n], n == kept[-1]), default=inside)
+        if extent_of([inside], self.axes) < SHORT <= extent_of([best], self.axes):
+            return best
         return best if sides[best] > sides[inside] else inside
 
     def _order(self, kept: Sequence[str]) -> list[str]:

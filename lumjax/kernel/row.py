@@ -35,6 +35,7 @@ from lumjax.kernel.term import Apply, Axis, Buffer, Reduction, Root, Term, free_
 from lumjax.record import record
 
 LONGEST_ROW = 2 * WORK_PER_JOB
+SHORT = 8  # points that do not fill a vector
 KEEP_WORK = 16  # a subterm at least this expensive is kept rather than recomputed
 
 
@@ -91,7 +92,7 @@ def emit_rows(emitter: Emitter, roots: Sequence[Root]) -> None:
     """Append the phase that computes `roots`, for which `unfit` found nothing."""
     found = reductions(r.term for r in roots)
     grid = grid_axes(roots, found)
-    column = vector_axis(roots, found, grid)
+    column = vector_axis(emitter, roots, found, grid)
     body = Row(emitter, found, stores(emitter, roots, (a.name for a in grid)))
     per_row = row_work(emitter, roots, found, grid)
     if column is None:
@@ -122,9 +123,11 @@ def row_work(
 
 
 def vector_axis(
-    roots: Sequence[Root], found: Sequence[Reduction], grid: Sequence[Axis]
+    emitter: Emitter, roots: Sequence[Root], found: Sequence[Reduction], grid: Sequence[Axis]
 ) -> Axis | None:
-    """The grid axis along which rows are computed side by side; None: vectors run inside."""
+    """The grid axis along which rows are computed side by side; None: vectors run inside, where no
+    reduced axis, as that of a window, is too short for them.
+    """
     terms = [t.body for t in found] + [r.term for r in roots]
     if not grid:
         return None
@@ -133,6 +136,8 @@ def vector_axis(
     best = max(
         grid, key=lambda a: (-jumps(terms, a), unit_strides(terms, a), a is roots[0].axes[-1])
     )
+    if extent(emitter, [best]) >= SHORT and all(extent(emitter, [a]) < SHORT for a in inner):
+        return best
     return best if unit_strides(terms, best) and walked_better(terms, best, inner) else None
 
 

@@ -142,7 +142,17 @@ def _pays(emitter: Emitter, roots: Sequence[Root], split: Split) -> bool:
         return len({_kept(t, split) for t in split.across}) > 1
     fewest = min(extent(emitter, _kept(t, split)) for t in split.across)
     long = max(extent(emitter, t.axes) for t in split.across) > SHORT
-    return fewest < min(ENOUGH_JOBS, total // WORK_PER_JOB) or (long and _columns(split))
+    if fewest < min(ENOUGH_JOBS, total // WORK_PER_JOB):
+        return True
+    return long and _columns(split) and not all(_near(emitter, t, split) for t in split.across)
+
+
+def _near(emitter: Emitter, term: Reduction, split: Split) -> bool:
+    """Whether what a row of columns reads stays in cache, and rows are enough to share out."""
+    kept = _kept(term, split)
+    read = extent(emitter, (*term.axes, *kept[-1:])) * held(term).itemsize
+    room = emitter.target.l2 // 2 if emitter.target else 0
+    return extent(emitter, kept[:-1]) >= ENOUGH_JOBS and read <= room
 
 
 def _columns(split: Split) -> bool:

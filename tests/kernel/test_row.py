@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from lumjax import dtype as dt
+from lumjax.kernel.ir import Loop, LoopKind
 from lumjax.kernel.lower import Reject, lower
 from lumjax.kernel.term import Load
 from lumjax.trace import dim as dims
@@ -143,6 +144,29 @@ def test_split_sums_are_right():
     kernel = check(g, tolerance=1e-4)
     for share in (1, 7, 49, 50, 51):
         check(g, tolerance=1e-4, kernel=kernel, chunks=share)
+
+
+def test_many_small_sums_of_columns_are_not_split():
+    """No partial sums where what a row of columns reads is in the cache, and rows are many."""
+    h, i, j = axis("h", 1000), axis("i", 50), axis("j", 40)
+    g = group(root("o", (h, j), reduce(SUM, i, load("x", h, i, j))))
+    assert not lower(g, TARGET).workspace
+    for rows, length in ((3, 50_000), (20, 5000)):  # too few of them; more than stays in the cache
+        h, i = axis("h", rows), axis("i", length)
+        assert lower(group(root("o", (h, j), reduce(SUM, i, load("x", h, i, j)))), TARGET).workspace
+    h, i, j = axis("h", 9), axis("i", 5), axis("j", 7)
+    check(group(root("o", (h, j), reduce(SUM, i, load("x", h, i, j)))), tolerance=1e-4)
+
+
+@pytest.mark.parametrize("columns", [3, 4, 7, 8])
+def test_vectors_run_across_rows_that_are_shorter_than_one(columns):
+    i, j = axis("i", 100), axis("j", columns)
+    kernel = check(group(root("o", (i, j), softmax_terms(i, j, load("x", i, j)))))
+    (loop,) = (s for s in kernel.phases[0].body if isinstance(s, Loop))
+    across = loop.kind is LoopKind.VECTOR or any(
+        isinstance(s, Loop) and s.kind is LoopKind.VECTOR and s.var == "a0" for s in loop.body
+    )
+    assert across == (columns < 8)
 
 
 @pytest.mark.parametrize("kind", list(ReduceOp))
