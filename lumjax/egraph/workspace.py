@@ -9,9 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from lumjax import dtype as dt
-from lumjax.egraph.features import extent_of, factors, most_read, oriented, spread, walk, windows
+from lumjax.egraph.features import (
+    dot_products,
+    extent_of,
+    factors,
+    most_read,
+    oriented,
+    spread,
+    walk,
+    windows,
+)
 from lumjax.kernel.contract import DEEP, MOST_PARTS, REUSED, SHALLOW, TILE_WORK, WIDE
-from lumjax.kernel.fold_shape import FEW_ROWS
+from lumjax.kernel.fold_shape import FEW_ROWS, MOST_TURNED
 from lumjax.kernel.region import volume
 from lumjax.kernel.roles import Roles
 from lumjax.kernel.term import Axis, Load, Reduction, Root, Term, free_names, subterms
@@ -43,7 +52,9 @@ def _contraction(
     """The right side's copy, the left side's in the order of that copy, and partial sums."""
     free = free_names(term)
     size = _size(term)
-    copy = _copy(term, left, right, column, axes)
+    copy = 0
+    if not (dot_products(left, right, term) or _as_they_lie(left, right, column)):
+        copy = _copy(term, left, right, column, axes)
     uses = extent_of(free - free_names(left), axes)
     if windows(right) and uses >= REUSED and isinstance(left, Load):
         copy += extent_of(free_names(left), axes) * size
@@ -53,6 +64,12 @@ def _contraction(
     copy += _copied_left(term, left, axes)
     parts = min(results * depth // TILE_WORK, MOST_PARTS, depth // SHALLOW, longest)
     return copy + (parts * results * size if parts > 1 and depth >= DEEP else 0)
+
+
+def _as_they_lie(left: Term, right: Term, column: str) -> bool:
+    """Whether both sides are read where they lie: parts are copied, for as long as a job runs."""
+    plain = isinstance(left, Load) and not isinstance(left.valid, Expr) and not left.indices
+    return plain and _plain(right, column)
 
 
 def _loop(roles: Roles, axes: Mapping[str, Axis]) -> int:
@@ -67,9 +84,18 @@ def _loop(roles: Roles, axes: Mapping[str, Axis]) -> int:
         if carry.weights is not None and carry.values is not None:
             column = carry.columns[-1].name
             at_once = _TILE * extent_of([column], axes) * _size(carry.term)
+            if _turned(carry.values, roles.along.name, column, axes):
+                continue
             if not _plain(carry.values, column) or at_once > _IN_PLACE:
                 total += _copy(carry.term, carry.weights, carry.values, column, axes)
     return total
+
+
+def _turned(values: Term, along: str, column: str, axes: Mapping[str, Axis]) -> bool:
+    """Whether large values that lie along the stream are read in place."""
+    size = extent_of(free_names(values), axes) * values.dtype.itemsize
+    lies = _plain(values, along) and not _plain(values, column)
+    return lies and size > MOST_TURNED and values.dtype == dt.accumulation_dtype(values.dtype)
 
 
 def _copy(term: Reduction, left: Term, right: Term, column: str, axes: Mapping[str, Axis]) -> int:

@@ -68,6 +68,7 @@ class _Fold:
         }
         values = {c: carry_right(emitter, c, *where) for c in roles.carries if c.columns}
         self.state = State(emitter, roles, self.rows, self.shape.height)
+        self.state.turned = frozenset(c.term for c, right in values.items() if right.turned)
         decision = decide(roles) if self.many_tiles() else None
         self.guard = None if decision is None else Guard(emitter, decision)
         self.allowed: Dim = 0

@@ -15,6 +15,7 @@ from lumjax.kernel.emit import Emitter, Scope, combine, held, ordered_axes, pend
 from lumjax.kernel.fold_direct import Product, Span, emit_product
 from lumjax.kernel.fold_shape import Left, Right, Shape, tile_dtype
 from lumjax.kernel.fold_state import State
+from lumjax.kernel.fold_swap import emit_swapped
 from lumjax.kernel.fold_values import apply, hold
 from lumjax.kernel.ir import (
     Accumulate,
@@ -330,6 +331,11 @@ class Body:
         right, last = self.values[carry], carry.columns[-1]
         if right.direct:
             emit_product(emitter, state, scope, self.added(carry))
+            return
+        if right.turned is not None:
+            weights = self.layout.weights[carry.weights], self.shape.width
+            span = self.along, self.begin, self.length
+            emit_swapped(emitter, state, scope, carry, right, weights, span)
             return
         dtype, total = held(carry.term), self.state.sums[carry.term]
         panel, row, k = emitter.fresh("q"), emitter.fresh("r"), emitter.fresh("k")

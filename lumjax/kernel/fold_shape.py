@@ -33,6 +33,7 @@ WIDTH = 128  # columns of a tile along the stream, at most
 ENOUGH_UNITS = 16
 FEW_ROWS = 4  # for so few, operands are not copied
 FEW_WIDTH = 256
+MOST_TURNED = 1 << 22  # bytes of an operand that is copied for vectors along its columns
 FEW_VECTORS = 8  # of a register tile of one row
 LONE_ROWS = 8  # rows side by side where nothing is contracted
 LONE_BYTES = 1 << 16
@@ -162,12 +163,14 @@ class Left:
 @record
 class Right:
     """The stream side of a contraction, in panels of a workspace or read in place; `direct`: row by
-    row, as it lies (see fold_direct).
+    row, as it lies (see fold_direct); `turned`: the place of weights that it is swapped with (see
+    fold_swap).
     """
 
     tiling: Tiling
     panels: Panels | None
     direct: bool = False
+    turned: Buffer | None = None
 
     @property
     def count(self) -> Dim:
@@ -252,7 +255,24 @@ def carry_right(
         balanced(height, min(extent(emitter, [rows]), tile.height)),
         cols,
     )
+    if _swaps(emitter, tiling, along):
+        turned = emitter.local(tile.width * tile.height, held(carry.term))
+        return Right(tiling, None, turned=turned)
     return _right(emitter, tiling, tile.width)
+
+
+def _swaps(emitter: Emitter, tiling: Tiling, along: Axis) -> bool:
+    """Whether the values of a carry are large and lie along the stream, not along the columns."""
+    rhs, last = tiling.rhs, tiling.n
+    if (
+        few(emitter, tiling.m)
+        or not plain(rhs, (along, last), along)
+        or rhs.dtype != held(tiling.term)
+    ):
+        return False
+    outer = [a for a in tiling.outer if a.name in free_names(rhs)]
+    size = extent(emitter, (*outer, along, last)) * rhs.dtype.itemsize
+    return size > MOST_TURNED and not plain(rhs, (along, last), last)
 
 
 def _right(emitter: Emitter, tiling: Tiling, deep: int | None = None) -> Right:

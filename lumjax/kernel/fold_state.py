@@ -86,6 +86,8 @@ class State:
         self.emitter = emitter
         self.roles = roles
         self.rows = rows
+        self.height = height
+        self.turned = frozenset[Reduction]()  # sums that are kept column by column
         self.first: Dim = 0
         self.last: Dim = 0
         self.rulers: dict[Scale, Ruler] = {}
@@ -138,8 +140,11 @@ class State:
 
     def place(self, carry: Carry) -> Dim:
         """Where a sum's element at the current row and columns lies."""
-        extents = (1, *(a.extent for a in carry.columns))
-        return offset(extents, (self.row, *map(axis_symbol, carry.columns)))
+        columns = tuple(a.extent for a in carry.columns)
+        at = tuple(map(axis_symbol, carry.columns))
+        if carry.term in self.turned:
+            return offset((*columns, self.height), (*at, self.row))
+        return offset((1, *columns), (self.row, *at))
 
     def over_rows(self, scope: Scope, kind: LoopKind) -> OpenLoop:
         """A loop over the job's rows."""

@@ -90,17 +90,20 @@ def materialised(region):
     return arrange(layout, MACHINE)
 
 
-@pytest.mark.parametrize("width", [64, 256, 768, 1024])
-@pytest.mark.parametrize("rows", [2048, 8192])
-@pytest.mark.sampled(2)
-def test_many_classes_store_no_logits(width, rows):
-    classes = 50304
-
+def classifier(rows, width, classes):
     def f(x, w, labels):
         loss = lambda x, w: programs.label_loss(x @ w, labels)
         return lumjax.value_and_grad(loss, (0, 1))(x, w)
 
-    args = aval(rows, width), aval(width, classes), aval(rows, dtype=np.int32)
+    return f, [aval(rows, width), aval(width, classes), aval(rows, dtype=np.int32)]
+
+
+@pytest.mark.parametrize("width", [64, 256, 768, 1024])
+@pytest.mark.parametrize("rows", [512, 2048, 8192])
+@pytest.mark.sampled(3)
+def test_many_classes_store_no_logits(width, rows):
+    classes = 50304
+    f, args = classifier(rows, width, classes)
     planned = plans(f, *args)
     assert largest(planned) == width * classes  # the weights' gradient
     (region,) = regions(f, *args)
@@ -119,12 +122,23 @@ def test_many_classes_store_no_logits(width, rows):
         attention(512, 256),
         backward(512, 64),
         backward(256, 128),
+        classifier(512, 512, 20000),
         (
             lambda x, w: lumjax.lax.conv_general_dilated(x, w, (1, 1), "SAME"),
             (aval(4, 32, 32, 32), aval(64, 32, 3, 3)),
         ),
     ],
-    ids=["matrices", "transposed", "long", "rows", "wide rows", "gradients", "short", "windows"],
+    ids=[
+        "matrices",
+        "transposed",
+        "long",
+        "rows",
+        "wide rows",
+        "gradients",
+        "short",
+        "classes",
+        "windows",
+    ],
 )
 @pytest.mark.sampled(3)
 def test_kernels_take_the_memory_that_plans_count(f, args):

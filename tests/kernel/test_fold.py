@@ -151,7 +151,12 @@ LONE = {
     "three rows": lambda: lone(3),
     "three rows of computed operands": lambda: lone(3, cast=True),
 }
-PROGRAMS = LONE | {
+TURNED = {
+    "values along the stream": lambda: lone(67, across=True),
+    "doubles along the stream": lambda: lone(67, across=True, dtype=dt.float64),
+    "values along the stream up to a place": lambda: lone(67, across=True, position=True),
+}
+PROGRAMS = LONE | TURNED | {
     "weighted": lambda: streams.weighted(I, J, D, E, (B, H)),
     "causal": lambda: streams.weighted(I, J, D, E, (H,), mask=streams.causal(I, J)),
     "anticausal": lambda: streams.weighted(I, J, D, E, (H,), mask=streams.causal(J, I)),
@@ -257,6 +262,8 @@ def folds():
         if name not in made:
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr("lumjax.kernel.fold.WHOLE_ROWS", 0)
+                if name in TURNED:
+                    patch.setattr("lumjax.kernel.fold_shape.MOST_TURNED", 0)
                 patch.setattr("lumjax.kernel.fold_shape.WIDTH", 32)
                 patch.setattr("lumjax.kernel.fold_shape.FEW_WIDTH", 32)
                 patch.setattr("lumjax.kernel.fold_shape.HEIGHT", 16)
@@ -283,7 +290,7 @@ def test_values(folds, name):
     "name",
     [
         *("causal", "columns", "classifier", "layers", "late", "moments", "moments of everything"),
-        *("a row", "a row across", "three rows of computed operands"),
+        *("a row", "a row across", "three rows of computed operands", "values along the stream"),
     ],
 )
 def test_emulated(folds, name):
@@ -294,8 +301,8 @@ def test_emulated(folds, name):
     program.compare(sizes, program.data(sizes), execute=emulate)
 
 
-@pytest.mark.parametrize("name", LONE)
-def test_few_rows_copy_no_operand(folds, name):
+@pytest.mark.parametrize("name", [*LONE, *TURNED])
+def test_no_operand_is_copied(folds, name):
     assert not folds(name).kernel.workspace
 
 
@@ -327,7 +334,18 @@ def test_large_scores(folds, name, chunks):
 
 
 @pytest.mark.parametrize(
-    "name", ["weighted", "guarded", "classifier", "table", "stored", "late", "a row", "three rows"]
+    "name",
+    [
+        "weighted",
+        "guarded",
+        "classifier",
+        "table",
+        "stored",
+        "late",
+        "a row",
+        "three rows",
+        *TURNED,
+    ],
 )
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_specials_in_one_place(folds, name, value):
@@ -464,6 +482,8 @@ def split():
         if name not in made:
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr("lumjax.kernel.fold.WHOLE_ROWS", 0)
+                if name in TURNED:
+                    patch.setattr("lumjax.kernel.fold_shape.MOST_TURNED", 0)
                 patch.setattr("lumjax.kernel.fold.JOB_WORK", 1)
                 patch.setattr("lumjax.kernel.fold.FEW_JOBS", 1000)
                 patch.setattr("lumjax.kernel.fold.ENOUGH_JOBS", 1000)
