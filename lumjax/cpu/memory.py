@@ -261,6 +261,14 @@ class Memory:
                 self._put(buffer, at, [self.f.lane(r, k) for r in regs])
         self.touch(buffer.name)
 
+    def fetch(self, buffer: Buffer, offset: Dim, ix: Indexer, write: bool = False) -> None:
+        """Ask for the line of lane 0 of buffer[offset]."""
+        pointer, spread, _ = self._address(buffer, ix.terms(offset))
+        if spread is None:
+            name = "llvm.prefetch.p0"
+            self.f.module.declare(name, "void", ["ptr", "i32", "i32", "i32"])
+            self.f.effect(f"call void @{name}(ptr {pointer}, i32 {int(write)}, i32 3, i32 1)")
+
     def _scrap(self) -> str:
         if self._sink is None:
             self._sink = self.f.first("alloca [16 x i8], align 16")

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import assert_never
 
 from lumjax import dtype as dt
-from lumjax.cpu import analysis, math, tile
+from lumjax.cpu import analysis, dots, math, tile
 from lumjax.cpu.convert import Lanes, select, widen
 from lumjax.cpu.emit import Function, Module, Reg, constant, number
 from lumjax.cpu.index import Index, exactly
@@ -150,7 +150,8 @@ class Renderer(Values):
             case Loop():
                 self.loop(stmt)
             case Tile():
-                tile.TileRenderer(self, stmt, self.target, self.body).run()
+                kind = dots.DotRenderer if dots.of_dots(stmt, self.target) else tile.TileRenderer
+                kind(self, stmt, self.target, self.body).run()
             case If():
                 self.branch(stmt)
             case _:

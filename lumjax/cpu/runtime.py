@@ -25,6 +25,8 @@ from lumjax.record import record
 from lumjax.target import Target
 from lumjax.trace import dim as dims
 
+MANY_PAGES = 1 << 17  # bytes of scratch from which on it lies on a huge page
+
 
 @record
 class Compiled:
@@ -348,5 +350,6 @@ class Program:
                 self._native.reraise()
             return
         threads = objects.cpu_count() if self._parallel else 1
-        with arena.checkout(self._scratch * threads) as scratch:
+        size = self._scratch * threads
+        with arena.checkout(max(size, arena.HUGE) if size >= MANY_PAGES else size) as scratch:
             pool.run(self._address, self._count, table, scratch, self._scratch, self._parallel)

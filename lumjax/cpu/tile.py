@@ -11,13 +11,14 @@ from lumjax.cpu.convert import Lanes, cast, compute_type, fill, parts, round_to_
 from lumjax.cpu.emit import Reg, bits, constant, number
 from lumjax.cpu.index import Index
 from lumjax.cpu.values import Values, restore
-from lumjax.kernel.ir import LoadValue, Stmt, Tile, Value
+from lumjax.kernel.ir import LoadValue, Stmt, StoreStmt, Tile, Value
 from lumjax.record import record
 from lumjax.target import Target
 from lumjax.trace import dim as dims
 from lumjax.trace.dim import Dim
 
 UNROLL = 1  # steps of the innermost k loop per trip: with 2 or 4, LLVM lifts loads and spills
+LINE = 64  # bytes of a line of the cache
 LIGHT_EPILOGUE = 48  # operations, over the whole tile, up to which the epilogue is written out
 
 Rows = list[list[Lanes]]
@@ -66,6 +67,7 @@ class TileRenderer:
         self.r = r
         self.stmt = stmt = collapsed(stmt)
         self.body = body
+        self.target = target
         width = bits(compute_type(stmt.dtype)) // 8 if stmt.dtype != dt.bool_ else 1
         self.lanes = max(2, min(target.lanes(max(1, width)), 1 << (stmt.cols - 1).bit_length()))
         self.vectors = -(-stmt.cols // self.lanes)
@@ -122,14 +124,14 @@ class TileRenderer:
         m0, n0 = self._start()
         m_end = self.r.ix.scalar(self.r.ix.index(self.stmt.m_end))
         columns = [Index(n0, j * self.lanes, 1) for j in range(self.vectors)]
-        self._emit(Piece(m0, m_end, self._clamped(m0, m_end), columns, None, 1))
+        self._emit(Piece(m0, m_end, self._clamped(m0, m_end, self.stmt.rows), columns, None, 1))
 
     def _columns(self) -> None:
         """One vector of columns at a time, under a mask."""
         f, stmt = self.r.f, self.stmt
         m0, n0 = self._start()
         m_end, n_end = (self.r.ix.scalar(self.r.ix.index(d)) for d in (stmt.m_end, stmt.n_end))
-        rows = self._clamped(m0, m_end)
+        rows = self._clamped(m0, m_end, self.stmt.rows)
         room = f.add(n_end, f.multiply(n0, constant("i64", -1)))
         room = f.intrinsic("llvm.smin", room, constant("i64", stmt.cols))
         with f.loop(constant("i64", 0), room, self.lanes, self._carried()) as frame:
@@ -142,15 +144,34 @@ class TileRenderer:
             frame.carried = self._carried()
         restore(self.sums, frame.results)
 
-    def _clamped(self, m0: Reg, m_end: Reg) -> list[Index]:
-        f, last = self.r.f, self.r.f.add(m_end, constant("i64", -1))
-        rows = [self.r.ix.scalar(Index(m0, k)) for k in range(self.stmt.rows)]
-        return [Index(f.intrinsic("llvm.smin", row, last)) for row in rows]
+    def _clamped(self, first: Reg, end: Reg, count: int) -> list[Index]:
+        f, last = self.r.f, self.r.f.add(end, constant("i64", -1))
+        places = [self.r.ix.scalar(Index(first, k)) for k in range(count)]
+        return [Index(f.intrinsic("llvm.smin", place, last)) for place in places]
 
     def _emit(self, piece: Piece) -> None:
+        if piece.m_end is None:
+            self._fetch(piece)
         zero = widen(self.r.f, fill(self.stmt.dtype, 0), self.lanes)
         totals = [[zero] * len(piece.columns) for _ in piece.rows]
         self._epilogue(piece, self._contract(0, totals, piece))
+
+    def _fetch(self, piece: Piece) -> None:
+        """Ask for the memory that the tile stores to: the sum takes long enough for it to come."""
+        r, stmt = self.r, self.stmt
+        stores = [s for s in stmt.body if isinstance(s, StoreStmt) and dims.same(s.mask, 1)]
+        for store in stores:
+            if not dims.symbols(store.offset) <= r.symbols.keys() | {stmt.m, stmt.n}:
+                continue
+            for row in piece.rows:
+                for column in self._lines(piece.columns, store.buffer.dtype.itemsize):
+                    r.symbols[stmt.m], r.symbols[stmt.n] = row, column
+                    with r.in_lanes(self.lanes):
+                        r.memory.fetch(store.buffer, store.offset, r.ix, write=True)
+
+    def _lines(self, columns: Sequence[Index], itemsize: int) -> Sequence[Index]:
+        """The vectors of columns that begin another line of the cache."""
+        return columns[:: max(1, LINE // (self.lanes * itemsize))]
 
     # ---- the sum
 
@@ -174,39 +195,57 @@ class TileRenderer:
         if isinstance(left, dims.Expr) or left:
             spans.append((middle, end, 1))
         for begin, stop, by in spans:
-            with r.f.loop(begin, stop, by, _flat(totals)) as frame:
-                totals = self._shaped(frame.carried, piece)
+            with r.f.loop(begin, stop, by, flat(totals)) as frame:
+                totals = self._shaped(frame.carried, len(piece.columns))
                 for u in range(by):
                     r.symbols[name] = Index(frame.index, u)
                     totals = self._contract(level + 1, totals, piece)
-                frame.carried = _flat(totals)
-            totals = self._shaped(frame.results, piece)
+                frame.carried = flat(totals)
+            totals = self._shaped(frame.results, len(piece.columns))
         return totals
 
-    def _shaped(self, regs: Sequence[Reg], piece: Piece) -> Rows:
-        size, width, dtype = parts(self.stmt.dtype), len(piece.columns), self.stmt.dtype
+    def _shaped(self, regs: Sequence[Reg], width: int) -> Rows:
+        size, dtype = parts(self.stmt.dtype), self.stmt.dtype
         values = [Lanes(dtype, tuple(regs[k : k + size])) for k in range(0, len(regs), size)]
         return [values[k : k + width] for k in range(0, len(values), width)]
 
     def _step(self, totals: Rows, piece: Piece) -> Rows:
-        """One k: every row's left operand times the vectors of right operands."""
+        """One k: every row's left operand times the vectors of right operands; of the two, what
+        there is less of stays in registers.
+        """
         r, stmt = self.r, self.stmt
-        right: list[Lanes] = []
-        with r.in_lanes(self.lanes), r.masked(piece.mask):
-            for column in piece.columns:
-                r.symbols[stmt.n] = column
-                right.append(self._operand(stmt.rhs))
-        result: Rows = []
-        for row, old in zip(piece.rows, totals, strict=True):
-            r.symbols[stmt.m] = row
-            left = self._operand(stmt.lhs)
-            result.append([self._fused(left, b, c) for b, c in zip(right, old, strict=True)])
+        result: Rows = [[] for _ in totals]
+        if len(piece.rows) < len(piece.columns):
+            left = [self._left(row) for row in piece.rows]
+            for j, column in enumerate(piece.columns):
+                right = self._right(column, piece)
+                for k, old in enumerate(totals):
+                    result[k].append(self._fused(left[k], right, old[j]))
+        else:
+            across = [self._right(column, piece) for column in piece.columns]
+            for k, (row, old) in enumerate(zip(piece.rows, totals, strict=True)):
+                one = self._left(row)
+                result[k] = [self._fused(one, b, c) for b, c in zip(across, old, strict=True)]
+        if stmt.ahead and isinstance(stmt.rhs, LoadValue) and piece.mask is None:
+            for column in self._lines(piece.columns, stmt.rhs.dtype.itemsize):
+                r.symbols[stmt.n] = replace(column, offset=column.offset + stmt.cols)
+                with r.in_lanes(self.lanes):
+                    r.memory.fetch(stmt.rhs.buffer, stmt.rhs.offset, r.ix)
         return result
 
-    def _operand(self, value: Value) -> Lanes:
+    def _left(self, row: Index) -> Lanes:
+        self.r.symbols[self.stmt.m] = row
+        return self._operand(self.stmt.lhs, self.lanes)
+
+    def _right(self, column: Index, piece: Piece) -> Lanes:
+        self.r.symbols[self.stmt.n] = column
+        with self.r.in_lanes(self.lanes), self.r.masked(piece.mask):
+            return self._operand(self.stmt.rhs, self.lanes)
+
+    def _operand(self, value: Value, lanes: int) -> Lanes:
         f = self.r.f
         found = cast(f, round_to_dtype(f, self.r.value(value)), self.stmt.dtype)
-        return widen(f, found, self.lanes)
+        return widen(f, found, lanes)
 
     def _fused(self, a: Lanes, b: Lanes, c: Lanes) -> Lanes:
         f, dtype = self.r.f, self.stmt.dtype
@@ -257,11 +296,11 @@ class TileRenderer:
 
     def _rolled(self, piece: Piece, finished: Rows) -> None:
         """A loop over rows, with the sums parked on the stack."""
-        f, flat = self.r.f, _flat(finished)
-        kind = flat[0].type
+        f, parked = self.r.f, flat(finished)
+        kind = parked[0].type
         align = bits(kind) // 8
-        park = f.first(f"alloca [{len(flat) * self.lanes} x {kind}], align 64")
-        for k, reg in enumerate(flat):
+        park = f.first(f"alloca [{len(parked) * self.lanes} x {kind}], align 64")
+        for k, reg in enumerate(parked):
             at = f.element(kind, park, constant("i64", k * self.lanes))
             f.effect(f"store {reg}, ptr {at}, align {align}")
         count = constant("i64", self.stmt.rows)
@@ -276,13 +315,14 @@ class TileRenderer:
             regs: list[Reg] = []
             for k in range(per_row):
                 at = f.element(kind, base, constant("i64", k * self.lanes))
-                text = f.here(f"load {flat[0].full}, ptr {at}, align {align}")
+                text = f.here(f"load {parked[0].full}, ptr {at}, align {align}")
                 regs.append(Reg(text, kind, self.lanes))
-            (values,) = self._shaped(regs, piece)
+            (values,) = self._shaped(regs, per_row // parts(self.stmt.dtype))
             self._row(Index(f.add(piece.m0, frame.index)), values, piece)
             frame.carried = self._carried()
         restore(self.sums, frame.results)
 
 
-def _flat(rows: Rows) -> list[Reg]:
+def flat(rows: Rows) -> list[Reg]:
+    """All registers of some rows."""
     return [reg for row in rows for value in row for reg in value.regs]

@@ -225,6 +225,8 @@ class _Count:
             loads = [t for t in _inside(right) if isinstance(t, Load)]
             kinds = [walk(t, column) for t in loads]
             plain = isinstance(right, Load) and not isinstance(right.valid, Expr)
+            if dot_products(left, right, term):
+                continue
             if not plain or any(kinds):
                 count = extent_of(free_names(right), self.axes)
                 if max(kinds, default=0) < 2 or spread(loads, self.axes):
@@ -311,6 +313,19 @@ def walk(load: Load, axis: str) -> int:
     *others, last = steps
     beside = all(same(s, 0) for s in others if s is not None) and isinstance(last, int)
     return 0 if beside and isinstance(last, int) and abs(last) <= 1 else 1
+
+
+def dot_products(left: Term, right: Term, term: Reduction) -> bool:
+    """Whether both sides of a contraction lie along the sum: then neither is copied."""
+    return any(_runs(left, a) and _runs(right, a) for a in term.axes)
+
+
+def _runs(side: Term, axis: Axis) -> bool:
+    """Whether a side is read from memory whose rows run along an axis long enough for vectors."""
+    if not isinstance(side, Load) or isinstance(side.valid, Expr) or side.indices:
+        return False
+    inside = axis.name in dims.symbols(*side.coords) and walk(side, axis.name) == 0
+    return inside and estimate(axis.extent) >= 2 * LANES
 
 
 def _transposed(left: Load, term: Reduction) -> bool:

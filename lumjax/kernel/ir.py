@@ -142,7 +142,8 @@ class Tile:
     acc[m, n] = sum over the `k` loops (variable, extent), outermost first, of lhs * rhs; then
     `body` runs once per (m, n) with the finished sum as `Ref(acc)`. `lhs` mentions the m and k
     variables, `rhs` n and k; `body` mentions m and n. Columns are the vector axis. `dtype` is the
-    accumulator's. `lets` run first in each k iteration order and may not depend on m or n.
+    accumulator's. `ahead`: the tile of the next columns comes soon after, and its `rhs` may be
+    fetched from memory meanwhile.
     """
 
     acc: str
@@ -159,6 +160,7 @@ class Tile:
     lhs: Value
     rhs: Value
     body: tuple[Stmt, ...]
+    ahead: bool = False
 
 
 @record

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import lumjax.dtype as dt
+from lumjax.cpu.dots import of_dots
 from lumjax.cpu.objects import host_target
+from lumjax.cpu.render import render
 from lumjax.cpu.tile import collapsed
-from lumjax.kernel.contract import tile_shape
 from lumjax.kernel.emit import CAST
 from lumjax.kernel.ir import (
     Accumulate,
@@ -23,6 +26,7 @@ from lumjax.kernel.ir import (
     Tile,
 )
 from lumjax.kernel.term import Buffer
+from lumjax.kernel.tiles import tile_shape
 from lumjax.trace import dim as dims
 from lumjax.trace.form import ReduceOp
 from tests.cpu.kernels import compare, const, kernel, op, run, sym
@@ -82,6 +86,59 @@ def test_edges(shape, static):
 @pytest.mark.parametrize("cols", [1, 3, 8, 12, 24])
 def test_any_tile_shape(rows, cols):
     compare(matmul(7, 25, 6, rows, cols), operands(7, 25, 6))
+
+
+def dots(M, N, K, rows, cols, dtype=F32, static=True):
+    """C = A @ B.T where both lie along the sum."""
+    kern = matmul(M, N, K, rows, cols, dtype, static=static)
+    (outer,) = kern.phases[0].body
+    (inner,) = outer.body
+    (tile,) = inner.body
+    b = replace(tile.rhs.buffer, shape=tile.rhs.buffer.shape[::-1])
+    depth = K if static else sym("K", 1)
+    tile = replace(tile, rhs=LoadValue(b, n * depth + k))
+    loop = replace(outer, body=(replace(inner, body=(tile,)),))
+    inputs = [b if i.name == "b" else i for i in kern.inputs]
+    kern = kernel([loop], kern.outputs, inputs, sizes=kern.sizes, extents=kern.extents)
+    return kern, tile
+
+
+@pytest.mark.parametrize("static", [True, False])
+@pytest.mark.parametrize("shape", [(6, 8, 32), (7, 9, 17), (2, 3, 40), (1, 13, 19), (5, 4, 3)])
+@pytest.mark.parametrize(("rows", "cols"), [(3, 4), (1, 8), (2, 3), (4, 1)])
+def test_dot_products(shape, static, rows, cols):
+    target = replace(host_target(), vector_bytes=32, vector_registers=16)
+    kern, tile = dots(*shape, rows, cols, static=static)
+    assert of_dots(tile, target) == (not static or shape[2] >= 8)
+    arrays = operands(*shape)
+    arrays["b"] = np.ascontiguousarray(arrays["b"].T)
+    compare(kern, arrays, {} if static else dict(zip("MNK", shape, strict=True)))
+
+
+@pytest.mark.parametrize("dtype", dt.FLOATING, ids=str)
+def test_dot_products_of_every_dtype(dtype):
+    lanes = host_target().lanes(dt.accumulation_dtype(dtype).itemsize)
+    kern, tile = dots(7, 9, 2 * lanes + 1, 2, 2, dtype)
+    assert of_dots(tile, host_target())
+    arrays = operands(7, 9, 2 * lanes + 1, dtype)
+    arrays["b"] = np.ascontiguousarray(arrays["b"].T)
+    compare(kern, arrays)
+
+
+def test_a_tile_of_more_dot_products_than_registers_is_none():
+    _, tile = dots(6, 16, 32, 6, 8)
+    assert not of_dots(tile, replace(host_target(), vector_bytes=32, vector_registers=16))
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_what_is_fetched_ahead_changes_nothing(ahead):
+    base = matmul(1, 70, 9, 1, 16)
+    (outer,) = base.phases[0].body
+    (inner,) = outer.body
+    loop = replace(outer, body=(replace(inner, body=(replace(inner.body[0], ahead=ahead),)),))
+    kern = kernel([loop], base.outputs, base.inputs)
+    assert ("i32 0, i32 3, i32 1)" in render(kern, host_target())) == ahead
+    compare(kern, operands(1, 70, 9))
 
 
 @pytest.mark.parametrize("dtype", dt.NUMERIC, ids=str)

@@ -136,6 +136,7 @@ def check(g, kernel=None, tolerance=1e-5, chunks=None, seed=0, **given):
     values = dict(zip(kernel.sizes, kernel.extents, strict=True))
     assert prove_bounds(kernel, values) == ()
     overrides = {} if chunks is None else {n: chunks for n in kernel.sizes if n[0] == "c"}
+    assert prove_bounds(kernel, values | overrides) == ()
     for execute in (emulate, native(kernel)):
         for r in g.roots:
             buffers[r.buffer.name].reshape(-1).view(np.uint8)[...] = 1

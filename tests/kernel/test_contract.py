@@ -10,6 +10,8 @@ from lumjax import dtype as dt
 from lumjax.kernel import ir
 from lumjax.kernel.lower import Reject, lower
 from lumjax.kernel.term import Load, Reduction
+from lumjax.kernel.tiles import dot_shape
+from lumjax.target import Backend, Target
 from lumjax.trace import dim as dims
 from tests.kernel.build import (
     SUM,
@@ -188,6 +190,66 @@ def test_many_blocks(monkeypatch):
     kernel = check(g)
     for chunk in (1, 2, 9):
         check(g, kernel=kernel, chunks=chunk)
+
+
+@pytest.fixture
+def shallow(monkeypatch):
+    """Sums are cut, and right sides copied, at sizes that the interpreter can run."""
+    depths = {"DEPTH_OF_DOTS": 16, "DEPTH_PACKED": 5, "DEPTH_IN_PLACE": 4, "DEPTH_OF_ROWS": 3}
+    for name, value in {**depths, "LONG": 4, "MANY_ROWS": 7, "ROOM": 1 << 11}.items():
+        monkeypatch.setattr(f"lumjax.kernel.contract.{name}", value)
+    tiny = Target(Backend.CPU, "test", "", 32, 16, 2, l1=64, l2=1 << 10)
+    monkeypatch.setattr("tests.kernel.build.TARGET", tiny)
+
+
+@pytest.mark.parametrize("layout", ["NN", "NT", "TN", "TT"])
+@pytest.mark.parametrize("rows", [1, 4, 7])
+@pytest.mark.usefixtures("shallow")
+def test_a_sum_that_is_cut(layout, rows):
+    m, n, k = axis("m", rows), axis("n", 27), axis("k", 19)
+    total = op("max", op("add", matmul(layout, m, n, k), load("b", n)), lit(0.0))
+    g = group(root("o", (m, n), total))
+    kernel = check(g)
+    if rows == 7:
+        check(g, kernel=kernel, chunks=1)
+    if layout in ("NN", "TN"):
+        assert kernel.scratch  # sums, or the right side where all of the sum is walked at once
+        assert not kernel.workspace
+
+
+@pytest.mark.usefixtures("shallow")
+@pytest.mark.parametrize("dtype", [dt.float16, dt.float64])
+@pytest.mark.parametrize("rows", [2, 7])
+def test_a_sum_over_two_axes_is_cut(dtype, rows):
+    b, m, n = axis("b", 2), axis("m", rows), axis("n", 18)
+    h, d = axis("h", 4), axis("d", 3)
+    x, y = load("x", m, h, b, d, dtype=dtype), load("y", b, h, d, n, dtype=dtype)
+    kernel = check(
+        group(root("o", (b, m, n), reduce(SUM, (h, d), op("mul", x, y)))), tolerance=5e-2
+    )
+    assert kernel.scratch
+
+
+@pytest.mark.parametrize("layout", ["N", "T"])
+@pytest.mark.parametrize("vector", ["plain", "term"])
+@pytest.mark.usefixtures("shallow")
+def test_a_vector_times_a_matrix_is_tiles_of_one_row(layout, vector):
+    n, k = axis("n", 35), axis("k", 21)
+    matrix = load("y", k, n) if layout == "N" else load("y", n, k)
+    x = load("x", k) if vector == "plain" else op("tanh", load("x", k))
+    total = reduce(SUM, k, op("mul", x, matrix))
+    kernel = check(group(root("o", (n,), op("add", total, load("b", n)))))
+    assert {t.rows for t in tiles(kernel)} == {1}
+
+
+@pytest.mark.parametrize(("lanes", "registers"), [(2, 16), (4, 16), (8, 16), (16, 32)])
+@pytest.mark.parametrize("rows", [1, 2, 5, 64])
+def test_dot_products_fit_the_registers(lanes, registers, rows):
+    target = replace(TARGET, vector_bytes=4 * lanes, vector_registers=registers)
+    tall, cols = dot_shape(dt.float32, target, rows)
+    assert 1 <= tall <= max(rows, 1)
+    assert cols <= lanes
+    assert tall * cols + tall + 1 <= registers
 
 
 def test_two_contractions_are_not_one_kernel():
