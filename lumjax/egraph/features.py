@@ -138,6 +138,7 @@ class _Count:
             if isinstance(t, Reduction) and (pair := self._pair(t)) is not None
         }
         self.again = _late(roles)
+        self.reads = [t for s in self.sums for t in _inside(s.body) if isinstance(t, Load)]
 
     def _pair(self, term: Reduction) -> tuple[Term, Term] | None:
         if self.roles is not None:
@@ -151,7 +152,7 @@ class _Count:
         names = self._walked(free_names(term))
         if isinstance(term, Reduction):
             names = names | {a.name for a in term.axes}
-        if isinstance(term, Load) and self.sums and spread([term], self.axes):
+        if isinstance(term, Load) and self.sums and spread([term], self.reads, self.axes):
             return most_read([term], extent_of(names, self.axes))
         return extent_of(names, self.axes) * (1 + (term in self.again))
 
@@ -229,7 +230,7 @@ class _Count:
                 continue
             if not plain or any(kinds):
                 count = extent_of(free_names(right), self.axes)
-                if max(kinds, default=0) < 2 or spread(loads, self.axes):
+                if max(kinds, default=0) < 2 or spread(loads, self.reads, self.axes):
                     count = min(count, most_read(loads, count))
                     gathered += count * any(kinds)
                 else:
@@ -247,7 +248,7 @@ class _Count:
         """
         count = extent_of(free_names(left), self.axes)
         loads = [t for t in _inside(left) if isinstance(t, Load)]
-        if windows(left) or spread(loads, self.axes):
+        if windows(left) or spread(loads, self.reads, self.axes):
             return min(count, most_read(loads, count))
         return count
 
@@ -268,19 +269,25 @@ def windows(term: Term) -> bool:
     )
 
 
-def spread(loads: Sequence[Load], axes: Mapping[str, Axis]) -> bool:
-    """Whether remainders of single axes are all that keeps loads from being affine: contractions
-    go by these remainders (kernel/residue.py), and what is left is windows.
+def spread(loads: Sequence[Load], every: Sequence[Load], axes: Mapping[str, Axis]) -> bool:
+    """Whether quotients and remainders of single axes are all that keeps loads from being affine,
+    and a contraction that reads `every` one of these goes by the remainders (kernel/residue.py):
+    what is left is windows.
     """
-    nodes = [n for t in loads for c in t.coords if isinstance(c, Expr) for n in _remainders(c)]
-    plain = not any(t.indices for t in loads)
-    return plain and bool(nodes) and all(_cut(n, axes) for n in nodes)
+    nodes = [n for t in loads for n in _divisions(t)]
+    if not nodes or any(t.indices for t in every) or not all(_cut(n, axes) for n in nodes):
+        return False
+    return any(n.op is IndexOp.MOD and _cut(n, axes) for t in every for n in _divisions(t))
+
+
+def _divisions(load: Load) -> list[Expr]:
+    return [n for c in load.coords if isinstance(c, Expr) for n in _divided(c)]
 
 
 @lru_cache(maxsize=4096)
-def _remainders(expr: Expr) -> tuple[Expr, ...]:
-    below = tuple(n for a in expr.args if isinstance(a, Expr) for n in _remainders(a))
-    return (expr, *below) if expr.op is IndexOp.MOD else below
+def _divided(expr: Expr) -> tuple[Expr, ...]:
+    below = tuple(n for a in expr.args if isinstance(a, Expr) for n in _divided(a))
+    return (expr, *below) if expr.op in (IndexOp.MOD, IndexOp.FLOORDIV) else below
 
 
 def _cut(node: Expr, axes: Mapping[str, Axis]) -> bool:
@@ -289,8 +296,7 @@ def _cut(node: Expr, axes: Mapping[str, Axis]) -> bool:
     if len(names) != 1 or not isinstance(divisor, int) or not names <= axes.keys():
         return False
     (name,) = names
-    step = dims.coefficient(inside, name)
-    return isinstance(step, int) and estimate(axes[name].extent) >= divisor
+    return estimate(axes[name].extent) >= divisor
 
 
 def _lies(term: Term) -> bool:

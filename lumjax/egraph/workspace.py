@@ -61,7 +61,7 @@ def _contraction(
     results = extent_of(free, axes)
     depth = extent_of([a.name for a in term.axes], axes)
     longest = max((extent_of([a.name], axes) for a in term.axes), default=1)
-    copy += _copied_left(term, left, axes)
+    copy += _copied_left(term, left, right, axes)
     parts = min(results * depth // TILE_WORK, MOST_PARTS, depth // SHALLOW, longest)
     return copy + (parts * results * size if parts > 1 and depth >= DEEP else 0)
 
@@ -112,13 +112,14 @@ def _copy(term: Reduction, left: Term, right: Term, column: str, axes: Mapping[s
     return total if wide and total > _IN_PLACE and uses >= REUSED else 0
 
 
-def _copied_left(term: Reduction, left: Term, axes: Mapping[str, Axis]) -> int:
+def _copied_left(term: Reduction, left: Term, right: Term, axes: Mapping[str, Axis]) -> int:
     """Bytes of a left side's copy: it is read through windows that overlap or meet padding."""
     if isinstance(left, Load) and not isinstance(left.valid, Expr):
         return 0
-    loads = [t for t in subterms(left) if isinstance(t, Load)]
+    loads, others = ([t for t in subterms(s) if isinstance(t, Load)] for s in (left, right))
     total, read = extent_of(free_names(left), axes), most_read(loads, 0)
-    overlap = (windows(left) or spread(loads, axes)) and total >= _OVERLAP * read
+    seen = windows(left) or spread(loads, [*loads, *others], axes)
+    overlap = seen and total >= _OVERLAP * read
     return read * _size(term) if overlap else 0
 
 
