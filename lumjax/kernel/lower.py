@@ -12,6 +12,10 @@ phases of the kernel:
     ROW       reductions that give one number per row: rows in parallel       kernel/row.py
     SPLIT     reductions across rows too: partial results, then their sum     kernel/split.py
 
+Convolutions are CONTRACTs. Where each feature is convolved by itself (depthwise) the two sides
+have no axes of their own, and a tile of rows and columns has nothing to share: these are ROWs, with
+vectors along features or a row of places, and their sums over the batch may be SPLITs.
+
 What fits none of them is refused, naming the reduction that should be stored in a buffer of its
 own.
 """
