@@ -28,7 +28,6 @@ from lumjax.errors import (
     StaticArgumentError,
     user_source,
 )
-from lumjax.lowered import ArgInfo, Lowered, Traced
 from lumjax.misses import History, Signature, compiled, named
 from lumjax.options import as_set, resolved, settings_of
 from lumjax.trace.array import Array
@@ -49,6 +48,7 @@ from lumjax.trace.stage import stage
 
 if TYPE_CHECKING:
     from lumjax.executable import Executable
+    from lumjax.lowered import ArgInfo, Lowered, Traced
     from lumjax.recall import Recalled
 
 P = ParamSpec("P")
@@ -71,6 +71,13 @@ def recaller():
     from lumjax import recall  # noqa: PLC0415 - the only place
 
     return recall
+
+
+def _lowered():
+    """The module `lumjax.lowered`, which few programs look at."""
+    from lumjax import lowered  # noqa: PLC0415 - the only place
+
+    return lowered
 
 
 def _evaluate(jaxpr: Jaxpr, args: Sequence[Value]) -> list[Value]:
@@ -134,7 +141,7 @@ def _abstract_signature(leaf: Any) -> Any:
 
 def _info(leaf: Any, donated: bool) -> ArgInfo:
     shape, dtype, _ = _abstract_signature(leaf)
-    return ArgInfo(shape, dtype, donated)
+    return _lowered().ArgInfo(shape, dtype, donated)
 
 
 def _axis_environment() -> tuple[Any, ...]:
@@ -362,7 +369,9 @@ class Jitted(Generic[P, R]):
 
     def trace(self, *args: P.args, **kwargs: P.kwargs) -> Traced:
         """Trace for these arguments (arrays or ShapeDtypeStructs): `.jaxpr`, and `.lower()`."""
-        return Traced(self.program(*args, **kwargs), self._name, self._infos(args, kwargs))
+        return _lowered().Traced(
+            self.program(*args, **kwargs), self._name, self._infos(args, kwargs)
+        )
 
     def lower(self, *args: P.args, **kwargs: P.kwargs) -> Lowered:
         """Trace for these arguments; `.compile()` gives the executable."""

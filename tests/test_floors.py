@@ -40,6 +40,7 @@ DEFERRED = {"egglog", "llvmlite", "rich", "scipy"}
 # compiles, and to what runs a program that was compiled before.
 DEFERRED_IN = {
     ("lumjax.compile", "lumjax.executable"),
+    ("lumjax.compile", "lumjax.lowered"),
     ("lumjax.compile", "lumjax.recall"),
     ("lumjax.explain", "lumjax.report"),
     ("lumjax.trace.expr", "hashlib"),
