@@ -255,6 +255,8 @@ def carry_right(
         balanced(height, min(extent(emitter, [rows]), tile.height)),
         cols,
     )
+    if few(emitter, rows) and extent(emitter, [last]) > cols:
+        return Right(tiling, None, True)  # whole rows of values, each read once
     if _swaps(emitter, tiling, along):
         turned = emitter.local(tile.width * tile.height, held(carry.term))
         return Right(tiling, None, turned=turned)
