@@ -122,8 +122,9 @@ def test_no_kernel_only_moves_heads() -> None:
 def test_products_with_a_vector_come_first() -> None:
     """(A @ B) @ v: two sums along rows; no product of matrices is computed, stored or not."""
     made = kernels("(A@B)@v")
-    assert [k.programs for k in made] == [("ROW",), ("ROW",)]
+    assert [k.programs for k in made] == [("CONTRACT",), ("CONTRACT",)]
     assert [len(k.inputs) for k in made] == [2, 2]
+    assert [len(b.shape) for k in made for b in k.outputs] == [1, 1]
 
 
 @pytest.mark.parametrize("name", ["convolution", "convolution dX", "convolution dW"])
