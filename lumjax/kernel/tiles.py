@@ -68,8 +68,7 @@ class Blocks:
     """How the result is cut: a unit is rows by column panels at one point of `outer`.
 
     With a `depth` the sum is cut too, along its first axis: the tiles of a unit add up in scratch,
-    where the unit's part of the right side may be copied, or that of a left side whose rows do
-    not lie along the sum.
+    where the unit's part of the `right` side may be copied.
     """
 
     block_rows: Dim
@@ -79,7 +78,6 @@ class Blocks:
     chunk: Dim
     depth: Dim | None = None
     right: bool = False
-    left: bool = False
 
 
 @record
@@ -255,7 +253,7 @@ class Tiles:
 
     def _allocate(self, depth: Dim) -> None:
         """Scratch for the left side, if it is staged and fits."""
-        if plain(self.lhs, [Axis(n, e) for n, e in self.k]) and not self.blocks.left:
+        if plain(self.lhs, [Axis(n, e) for n, e in self.k]):
             return
         self.rows_last = bool(unit_strides([self.lhs], self.tiling.m))
         self.scratch = self._local(self.blocks.block_rows * depth)
