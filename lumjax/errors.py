@@ -10,6 +10,7 @@ LumjaxError
 ├── TreeError             (TypeError, ValueError)    pytrees that do not match
 ├── GradientError         (TypeError, ValueError)    non-scalar loss, integer input, bad cotangent
 ├── ConcretizationError   (TypeError)                Python needs the value of a traced array
+│   └── NonConcreteBooleanIndexError (IndexError)    a traced mask whose number of Trues is a shape
 ├── LeakedTracerError     (RuntimeError)             a tracer outlived its transformation
 ├── IndexRangeError       (IndexError)               a constant index outside its axis
 ├── StaticArgumentError   (ValueError)               an unhashable static argument
@@ -132,6 +133,10 @@ class GradientError(LumjaxError, TypeError, ValueError):
 
 class ConcretizationError(LumjaxError, TypeError):
     """Python asked for the value of a traced array."""
+
+
+class NonConcreteBooleanIndexError(ConcretizationError, IndexError):
+    """A traced bool array was used as an index: how many of it are True would decide a shape."""
 
 
 TracerBoolConversionError = ConcretizationError

@@ -19,6 +19,8 @@ from lumjax.errors import (
     ArgumentValueError,
     ConcretizationError,
     IndexRangeError,
+    LumjaxError,
+    NonConcreteBooleanIndexError,
     ShapeError,
 )
 from lumjax.numpy.creation import asarray, broadcast_to
@@ -37,12 +39,14 @@ _MASKED = (
 )
 
 
-def concrete_array(operation: str, x: Any, fix: str = _SIZED) -> np.ndarray[Any, Any]:
-    """`x` as a NumPy array; raises ConcretizationError, with this remedy, for a traced value."""
+def concrete_array(
+    operation: str, x: Any, fix: str = _SIZED, error: type[LumjaxError] = ConcretizationError
+) -> np.ndarray[Any, Any]:
+    """`x` as a NumPy array; raises this error, with this remedy, for a traced value."""
     if isinstance(x, Tracer):
         known = x.concrete()
         if known is None:
-            raise ConcretizationError(
+            raise error(
                 operation=operation,
                 required="values that are known while tracing: they decide a shape",
                 got=traced(x),
@@ -147,7 +151,8 @@ def _mask_indices(mask: Any, lengths: tuple[Any, ...], axis: int) -> list[Array]
             got=str(aval_of(mask)),
             fix="make the mask as long as the axis",
         )
-    known = concrete_array("indexing with a bool array", mask, _MASKED)
+    operation = "indexing with a bool array"
+    known = concrete_array(operation, mask, _MASKED, NonConcreteBooleanIndexError)
     return [Array(i.astype(np.int32)) for i in np.nonzero(known)]
 
 
