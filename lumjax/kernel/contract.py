@@ -116,7 +116,8 @@ def _tiling(
         n = max(right, key=lambda a: (min(NARROW, extent(emitter, [a])), right.index(a)))
     outer = tuple(a for a in order if a is not m and a is not n)
     k = tuple(ordered_axes([replace_body(term, sides[0])]))
-    dots = lie_along(emitter, term, sides, k, n)
+    asked = emitter.schedule.rows or emitter.schedule.right
+    dots = not asked and lie_along(emitter, term, sides, k, n)
     columns, count = (extent(emitter, [a]) for a in (n, m))
     if dots:
         rows, cols = dot_shape(term.dtype, emitter.target, count)
