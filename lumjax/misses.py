@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,7 +12,11 @@ from lumjax.errors import Source
 from lumjax.record import record
 from lumjax.trace.aval import ShapedArray
 
-logger = logging.getLogger("lumjax.compile")
+
+def _warn(message: str, *args: Any) -> None:
+    import logging  # noqa: PLC0415 - programs run without it
+
+    logging.getLogger("lumjax.compile").warning(message, *args)
 
 
 @record(eq=False)
@@ -145,9 +148,9 @@ class History:
         miss = Miss(number, signature, source, seconds, kept, nearest, tuple(why))
         self.misses.append(miss)
         if config.log_compiles:
-            logger.warning("Finished tracing %s for %s in %.6f sec", self.name, signature, seconds)
+            _warn("Finished tracing %s for %s in %.6f sec", self.name, signature, seconds)
         if config.explain_cache_misses:
-            logger.warning("cache miss of %s, %s", self.name, miss)
+            _warn("cache miss of %s, %s", self.name, miss)
 
     def _nearest(self, signature: Signature) -> tuple[int | None, list[str]]:
         """The earlier program with the fewest differences, the latest of them."""
@@ -180,7 +183,7 @@ def compiled(name: str, seconds: float) -> None:
     read JAX's log look for.
     """
     if config.log_compiles:
-        logger.warning("Finished native compilation of jit(%s) in %.6f sec", name, seconds)
+        _warn("Finished native compilation of jit(%s) in %.6f sec", name, seconds)
 
 
 def named(names: Sequence[str], count: int) -> tuple[str, ...]:

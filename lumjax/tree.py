@@ -9,19 +9,44 @@ from __future__ import annotations
 import builtins
 import dataclasses
 import functools
+import threading
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import Any, TypeAlias, TypeVar, cast
-
-import optree
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 from lumjax.errors import ArgumentTypeError, TreeError
 from lumjax.record import record
 
 _NAMESPACE = "lumjax"
-PyTreeDef: TypeAlias = optree.PyTreeSpec
+if TYPE_CHECKING:
+    from optree import PyTreeSpec as PyTreeDef
+
 _T = TypeVar("_T", bound=type)
 _IsLeaf: TypeAlias = Callable[[Any], bool] | None
+
+_lock = threading.Lock()
+_nodes: list[type] = []  # of this module's own that optree knows
+
+
+@functools.cache
+def _optree():
+    """The library, loaded when something is first flattened: it would take a tenth of the time that
+    importing lumjax takes.
+    """
+    import optree  # noqa: PLC0415 - the only place
+
+    with _lock:
+        if not _nodes:
+            _nodes.append(Partial)
+            register: Any = optree.register_pytree_node
+            register(Partial, _flatten_partial, _unflatten_partial, namespace=_NAMESPACE)
+    return optree
+
+
+def __getattr__(name: str) -> Any:
+    if name == "PyTreeDef":
+        return _optree().PyTreeSpec
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 # ---- key paths
@@ -108,7 +133,7 @@ def _is_foreign(spec: PyTreeDef) -> bool:
     """
     if spec.type is None or spec.is_leaf():
         return False
-    if spec.type is deque or optree.is_structseq_class(spec.type):
+    if spec.type is deque or _optree().is_structseq_class(spec.type):
         return True
     if spec.type is dict or spec.type.__name__ == "defaultdict":
         keys = spec.entries()
@@ -126,7 +151,7 @@ def _is_foreign(spec: PyTreeDef) -> bool:
 
 
 def _not_a_node(x: Any) -> bool:
-    return isinstance(x, deque) or optree.is_structseq(x)
+    return isinstance(x, deque) or _optree().is_structseq(x)
 
 
 def flatten(tree: Any, is_leaf: _IsLeaf = None) -> tuple[list[Any], PyTreeDef]:
@@ -135,7 +160,7 @@ def flatten(tree: Any, is_leaf: _IsLeaf = None) -> tuple[list[Any], PyTreeDef]:
     >>> flatten({"b": 2, "a": (1, None)})[0]
     [1, 2]
     """
-    leaves, spec = optree.tree_flatten(tree, is_leaf, namespace=_NAMESPACE)
+    leaves, spec = _optree().tree_flatten(tree, is_leaf, namespace=_NAMESPACE)
     foreign = _foreign_specs.get(spec)
     if foreign is None:
         if len(_foreign_specs) > 4096:
@@ -147,7 +172,7 @@ def flatten(tree: Any, is_leaf: _IsLeaf = None) -> tuple[list[Any], PyTreeDef]:
     def stop(x: Any) -> bool:
         return _not_a_node(x) or (is_leaf is not None and is_leaf(x))
 
-    return optree.tree_flatten(tree, stop, namespace=_NAMESPACE)
+    return _optree().tree_flatten(tree, stop, namespace=_NAMESPACE)
 
 
 def unflatten(treedef: PyTreeDef, leaves: Iterable[Any]) -> Any:
@@ -282,12 +307,13 @@ def broadcast(prefix_tree: Any, full_tree: Any, is_leaf: _IsLeaf = None) -> Any:
 
 
 def _entry_key(entry: Any) -> Any:
+    kinds = _optree().PyTreeKind
     match entry.kind:
-        case optree.PyTreeKind.LIST | optree.PyTreeKind.TUPLE:
+        case kinds.LIST | kinds.TUPLE:
             return SequenceKey(entry.entry)
-        case optree.PyTreeKind.NAMEDTUPLE:
+        case kinds.NAMEDTUPLE:
             return GetAttrKey(entry.type._fields[entry.entry])
-        case optree.PyTreeKind.CUSTOM:
+        case kinds.CUSTOM:
             if entry.type in _child_keys:
                 return entry.entry
             return FlattenedIndexKey(entry.entry)
@@ -338,7 +364,7 @@ def flatten_axes(name: str, treedef: PyTreeDef, axes: Any) -> list[Any]:
         out.extend([prefix] * structure(full).num_leaves)
 
     try:
-        optree.tree_map(spread, axes, proxy, is_leaf=lambda x: x is None, namespace=_NAMESPACE)
+        _optree().tree_map(spread, axes, proxy, is_leaf=lambda x: x is None, namespace=_NAMESPACE)
     except (ValueError, TypeError) as e:
         raise TreeError(
             operation=name,
@@ -376,7 +402,7 @@ def register_pytree_node(
     `unflatten_func(aux, children)`.
     """
     if flatten_with_keys_func is None:
-        optree.register_pytree_node(nodetype, flatten_func, unflatten_func, namespace=_NAMESPACE)
+        _optree().register_pytree_node(nodetype, flatten_func, unflatten_func, namespace=_NAMESPACE)
         return
     with_keys = flatten_with_keys_func
 
@@ -385,7 +411,7 @@ def register_pytree_node(
         pairs = list(pairs)
         return [c for _, c in pairs], aux, tuple(k for k, _ in pairs)
 
-    optree.register_pytree_node(nodetype, flat, unflatten_func, namespace=_NAMESPACE)
+    _optree().register_pytree_node(nodetype, flat, unflatten_func, namespace=_NAMESPACE)
     _child_keys[nodetype] = lambda x: flat(x)[2]
 
 
@@ -475,9 +501,6 @@ def _unflatten_partial(func: Any, children: Any) -> Partial:
     return Partial(func, *args, **keywords)
 
 
-register_pytree_node(Partial, _flatten_partial, _unflatten_partial)
-
-
 # ---- treedefs
 
 
@@ -501,4 +524,4 @@ def treedef_is_leaf(treedef: PyTreeDef) -> bool:
 
 def treedef_tuple(treedefs: Iterable[PyTreeDef]) -> PyTreeDef:
     """The structure of a tuple of trees."""
-    return optree.treespec_tuple(treedefs, namespace=_NAMESPACE)
+    return _optree().treespec_tuple(treedefs, namespace=_NAMESPACE)

@@ -34,7 +34,7 @@ FLOORS = {
 FORBIDDEN = [("kernel", "ops"), ("egraph", "ops"), ("egraph", "cpu"), ("egraph", "cuda"),
              ("cpu", "ops"), ("cuda", "ops"), ("cpu", "egraph"), ("cuda", "egraph")]  # fmt: skip
 # Heavy libraries loaded on first use, each in one place (DESIGN: SEMANTICS rule 17).
-DEFERRED = {"egglog", "llvmlite", "rich", "scipy"}
+DEFERRED = {"egglog", "llvmlite", "optree", "rich", "scipy"}
 # What else waits for its first use, so that `import lumjax` is quick: (in which module, what).
 # The compile half stands behind two doors that nothing but `lumjax.compile` opens: to what
 # compiles, and to what runs a program that was compiled before.
@@ -43,6 +43,7 @@ DEFERRED_IN = {
     ("lumjax.compile", "lumjax.lowered"),
     ("lumjax.compile", "lumjax.recall"),
     ("lumjax.explain", "lumjax.report"),
+    ("lumjax.misses", "logging"),
     ("lumjax.trace.expr", "hashlib"),
 }
 CHECKING = ("TYPE_CHECKING", "_typing.TYPE_CHECKING")
