@@ -14,19 +14,12 @@ import importlib as _importlib
 import typing as _typing
 
 from lumjax import (
-    ad_checkpoint as ad_checkpoint,
     errors as errors,
     lax as lax,
     numpy as numpy,
     profiler as profiler,
     tree as tree,
     typing as typing,
-)
-from lumjax.ad_checkpoint import (
-    checkpoint as checkpoint,
-    checkpoint_name as checkpoint_name,
-    checkpoint_policies as checkpoint_policies,
-    remat as remat,
 )
 from lumjax.api import (
     ClosedJaxpr as ClosedJaxpr,
@@ -40,7 +33,6 @@ from lumjax.api import (
 from lumjax.compile import clear_caches as clear_caches, jit as jit
 from lumjax.config import config as config, enable_x64 as enable_x64
 from lumjax.control.custom import custom_jvp as custom_jvp, custom_vjp as custom_vjp
-from lumjax.control.debug import pure_callback as pure_callback
 from lumjax.dtype import float0 as float0
 from lumjax.explain import explain as explain
 from lumjax.grad.forward import jvp as jvp
@@ -74,6 +66,7 @@ jacobian = jacrev
 
 if _typing.TYPE_CHECKING:  # these are loaded when they are first mentioned
     from lumjax import (
+        ad_checkpoint as ad_checkpoint,
         compat as compat,
         core as core,
         custom_derivatives as custom_derivatives,
@@ -94,6 +87,13 @@ if _typing.TYPE_CHECKING:  # these are loaded when they are first mentioned
         testing as testing,
         tree_util as tree_util,
     )
+    from lumjax.ad_checkpoint import (
+        checkpoint as checkpoint,
+        checkpoint_name as checkpoint_name,
+        checkpoint_policies as checkpoint_policies,
+        remat as remat,
+    )
+    from lumjax.control.debug import pure_callback as pure_callback
     from lumjax.custom_derivatives import (
         custom_gradient as custom_gradient,
     )
@@ -130,11 +130,13 @@ if _typing.TYPE_CHECKING:  # these are loaded when they are first mentioned
     )
 
 _LATER = (
-    "compat", "core", "custom_derivatives", "debug", "distributed", "dlpack", "dtypes",
-    "experimental", "extend", "flatten_util", "image", "monitoring", "nn", "optim", "random",
-    "scipy", "sharding", "testing", "tree_util",
+    "ad_checkpoint", "compat", "core", "custom_derivatives", "debug", "distributed", "dlpack",
+    "dtypes", "experimental", "extend", "flatten_util", "image", "monitoring", "nn", "optim",
+    "random", "scipy", "sharding", "testing", "tree_util",
 )
 _NAMES = {  # in which module a name is
+    "ad_checkpoint": ("checkpoint", "checkpoint_name", "checkpoint_policies", "remat"),
+    "control.debug": ("pure_callback",),
     "custom_derivatives": ("custom_gradient",),
     "parallel": ("check_tracer_leaks", "checking_leaks", "debug_infs", "debug_key_reuse",
         "debug_nans", "explain_cache_misses", "log_compiles", "default_device",

@@ -60,10 +60,7 @@ def _build(cls: Any, eq: bool, repr: bool, weakref_slot: bool) -> Any:
     own: set[str] = set(cls.__dict__)
     if cls.__dict__.get("__hash__", _ABSENT) is None and "__eq__" in own:
         own.remove("__hash__")  # Python put None there
-    if cls.__doc__ is None:
-        cls.__doc__ = ""  # else `dataclass` writes one, and that is slow
-    make: Any = dataclass(init=False, repr=False, eq=False, slots=True, weakref_slot=weakref_slot)
-    cls = make(cls)
+    cls = _slotted(cls, weakref_slot)
     every = fields(cls)
     cls.__setattr__, cls.__delattr__ = _setattr, _delattr
     if "__init__" not in own:
@@ -80,6 +77,52 @@ def _build(cls: Any, eq: bool, repr: bool, weakref_slot: bool) -> Any:
     if "__setstate__" not in own:
         cls.__setstate__ = _setstate
     return cls
+
+
+# ---- the class
+
+
+@dataclass
+class _Plain:
+    """What of a dataclass other classes can share."""
+
+    field: int
+
+
+_PARAMS = _Plain.__dict__["__dataclass_params__"]
+_KIND = fields(_Plain)[0]._field_type  # type: ignore[attr-defined]
+
+
+def _slotted(cls: Any, weakref_slot: bool) -> Any:
+    """The class anew, with slots for its fields, as `dataclass` makes it: that reads annotations
+    and signatures that no record has, which takes longer than all the rest.
+    """
+    space = dict(cls.__dict__)
+    every: dict[str, Any] = {}
+    for base in cls.__mro__[-1:0:-1]:
+        every.update(getattr(base, "__dataclass_fields__", {}))
+    inherited = set(every)
+    for name, kind in space.get("__annotations__", {}).items():
+        if not str(kind).startswith(("ClassVar", "typing.ClassVar")):
+            every[name] = _field(name, kind, space.pop(name, MISSING))
+    space["__dataclass_fields__"], space["__dataclass_params__"] = every, _PARAMS
+    given = [f.name for f in every.values() if f.init and not f.kw_only]
+    space.setdefault("__match_args__", tuple(given))
+    slots = [n for n in every if n not in inherited]
+    space["__slots__"] = (*slots, "__weakref__") if weakref_slot else tuple(slots)
+    for name in ("__dict__", "__weakref__"):
+        space.pop(name, None)
+    made = type(cls)(cls.__name__, cls.__bases__, space)
+    made.__qualname__ = cls.__qualname__
+    return made
+
+
+def _field(name: str, kind: Any, given: Any) -> Any:
+    found: Any = given if isinstance(given, Field) else field(default=given)
+    found.name, found.type, found._field_type = name, kind, _KIND
+    if found.kw_only is MISSING:
+        found.kw_only = False
+    return found
 
 
 # ---- methods that differ in names
