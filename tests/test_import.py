@@ -30,7 +30,7 @@ COMPILE_HALF = [
     "executable", "native", "placement", "stages", "layout", "timeline", "background", "insight",
     "profile", "recompute", "kernel", "egraph", "cpu",
 ]  # fmt: skip
-SLOW = ["hashlib", "ipaddress", "pathlib", "subprocess", "tempfile", "json"]
+SLOW = ["optree", "logging", "hashlib", "ipaddress", "pathlib", "subprocess", "tempfile", "json"]
 
 
 def loaded(code: str) -> set[str]:
