@@ -39,10 +39,13 @@ def pytest_collection_modifyitems(config, items):
 
 @pytest.fixture(autouse=True, scope="session")
 def _one_cache(tmp_path_factory):
-    """Tests share a cache of their own, so that they neither use nor fill the user's."""
+    """Tests, and the processes they start, share a cache of their own, so that they neither use nor
+    fill the user's."""
     from lumjax.config import config
 
-    before = config.cache_dir
-    config.update("cache_dir", str(tmp_path_factory.mktemp("cache")))
-    yield
+    before, folder = config.cache_dir, str(tmp_path_factory.mktemp("cache"))
+    config.update("cache_dir", folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LUMJAX_CACHE_DIR", folder)
+        yield
     config.update("cache_dir", before)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 
@@ -33,12 +34,13 @@ COMPILE_HALF = [
 SLOW = ["optree", "logging", "hashlib", "ipaddress", "pathlib", "subprocess", "tempfile", "json"]
 
 
-def loaded(code: str) -> set[str]:
+def loaded(code: str, **environment: str) -> set[str]:
     """The loaded packages, and the modules lumjax.X, after running `code` in a new process."""
     script = (
         f"{code}\nimport sys\nnames = sorted(sys.modules)\nimport json\nprint(json.dumps(names))"
     )
-    out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    command, environment = [sys.executable, "-c", script], os.environ | environment
+    out = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     names = json.loads(out.stdout.splitlines()[-1])
     return {n.split(".")[0] for n in names} | {n for n in names if n.startswith("lumjax.")}
 
@@ -74,7 +76,7 @@ def test_tracing_does_not_compile():
     assert compiling(loaded(code)) == []
 
 
-def test_threads_that_compile_first_at_the_same_time():
+def test_threads_that_compile_first_at_the_same_time(tmp_path):
     code = """
 import threading
 import lumjax, lumjax.numpy as jnp
@@ -88,9 +90,13 @@ threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
 [t.join() for t in threads]
 assert found == [True] * 4
 """
-    names = loaded(code)
+    # an empty cache: programs that are on disk are recalled, not compiled
+    names = loaded(code, LUMJAX_CACHE_DIR=str(tmp_path))
     assert "lumjax.executable" in names
     assert "lumjax.cpu.runtime" in names
+    recalled = loaded(code, LUMJAX_CACHE_DIR=str(tmp_path))
+    assert "lumjax.egraph" not in recalled
+    assert "lumjax.cpu.runtime" in recalled
 
 
 @pytest.mark.parametrize(
