@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 import lumjax
+import lumjax.numpy as jnp
 
 HEAVY = [
     "egglog",
@@ -54,6 +57,15 @@ def test_import_is_light():
     assert not names & set(HEAVY)
     assert compiling(names) == []
     assert not (names - loaded("import numpy")) & set(SLOW)
+
+
+@pytest.mark.parametrize("collects", [True, False])
+def test_import_leaves_the_collector_as_it_was(collects):
+    loaded(f"import gc\ncollects = {collects}\nif not collects: gc.disable()\nimport lumjax\n"
+           "assert gc.isenabled() == collects")  # fmt: skip
+    loaded(f"import gc, sys\ncollects = {collects}\nif not collects: gc.disable()\n"
+           "sys.modules['ml_dtypes'] = None\ntry: import lumjax\nexcept ImportError: pass\n"
+           "else: raise AssertionError\nassert gc.isenabled() == collects")  # fmt: skip
 
 
 def test_reports_are_loaded_by_the_first_one():
@@ -127,6 +139,33 @@ def test_modules_import_by_name(name):
 
 
 LATER = sorted(lumjax._LATER)
+
+
+@pytest.mark.parametrize("package", [lumjax, jnp], ids=["lumjax", "numpy"])
+def test_what_waits_is_what_the_type_checker_sees(package):
+    tree = ast.parse(Path(package.__file__).read_text(encoding="utf-8"))
+    checked = [n for n in tree.body if isinstance(n, ast.If) and "TYPE_CHECKING" in ast.dump(n)]
+    seen: dict[str, set[str]] = {}
+    for node in (n for block in checked for n in block.body):
+        assert isinstance(node, ast.ImportFrom)
+        module = str(node.module).removeprefix(package.__name__).removeprefix(".")
+        seen.setdefault(module, set()).update(a.name for a in node.names)
+    modules = seen.pop("")
+    assert seen == {module: set(names) for module, names in package._NAMES.items()}
+    assert modules == ({"fft", "linalg"} if package is jnp else set(LATER))
+
+
+def test_rare_functions_of_numpy_are_loaded_on_first_use():
+    rare = {f"lumjax.numpy.{n}" for n in ["fft", "linalg", *jnp._NAMES]}
+    assert not loaded("import lumjax.numpy as jnp\njnp.sum(jnp.arange(3) + 1)") & rare
+    code = "import lumjax.numpy as jnp\njnp.pad(jnp.ones(3), 1)\n"
+    code += "assert 'pad' in vars(jnp)\njnp.linalg.norm(jnp.ones(3))"
+    assert loaded(code) & rare == {"lumjax.numpy.padding", "lumjax.numpy.linalg"}
+
+
+def test_star_gives_what_waits_too():
+    code = "from lumjax.numpy import *\nassert float(nanstd(pad(ones(2), 1))) == 0.5\nlinalg, fft"
+    assert "lumjax.numpy.nans" in loaded(code)
 
 
 def test_public_modules_are_loaded_on_first_use():

@@ -10,7 +10,7 @@ import numpy as np
 import lumjax
 import lumjax.numpy as jnp
 from lumjax import lax, ops
-from lumjax.compile import compiler
+from lumjax.compile import compiler, recaller
 from lumjax.grad.forward import jvp
 from lumjax.ops.elementwise import unary
 from lumjax.ops.record import FLOATS
@@ -48,7 +48,7 @@ ROOMS = (
 
 def crossed(run) -> list[str]:
     """Files of the package entered while `run` runs, in order of first entry."""
-    compiler()  # so that running files are told from files being loaded
+    compiler(), recaller()  # so that running files are told from files being loaded
     files: dict[str, None] = {}
 
     def watch(frame, event, _):

@@ -11,17 +11,14 @@ from __future__ import annotations
 # pyright: reportUnusedImport=false
 # fmt: off
 import builtins as _builtins
+import typing as _typing
 from typing import Any
 
 import numpy as _np
 
 from lumjax import dtype as _dt
-from lumjax.numpy import fft as fft
-from lumjax.numpy import linalg as linalg
+from lumjax.lazy import later as _later
 from lumjax.numpy import methods as _methods  # installs the methods
-from lumjax.numpy.bits import (
-    bitwise_count, frexp, gcd, iscomplex, isreal, lcm, ldexp, packbits, spacing, unpackbits,
-)
 from lumjax.numpy.complexes import (
     angle, conj, conjugate, imag, iscomplexobj, isrealobj, real,
 )
@@ -42,10 +39,6 @@ from lumjax.numpy.elementwise import (
     heaviside, hypot, log, log1p, log2, log10, logaddexp, logaddexp2, maximum, minimum, mod, modf,
     multiply, negative, nextafter, positive, pow, power, rad2deg, radians, reciprocal, remainder,
     rint, round, sign, sin, sinc, sinh, sqrt, square, subtract, tan, tanh, true_divide, trunc,
-)
-from lumjax.numpy.files import (
-    array_repr, array_str, from_dlpack, frombuffer, fromfile, fromiter, fromstring,
-    get_printoptions, load, printoptions, save, savez, set_printoptions,
 )
 from lumjax.numpy.functional import (
     allclose, apply_along_axis, array_equal, convolve, correlate, gradient, interp, isclose,
@@ -76,15 +69,6 @@ from lumjax.numpy.manipulation import (
     rollaxis, rot90, shape, size, split, squeeze, stack, swapaxes, tile, transpose, unstack,
     vsplit, vstack,
 )
-from lumjax.numpy.namespace import __array_api_version__, __array_namespace_info__
-from lumjax.numpy.nans import (
-    nanargmax, nanargmin, nancumprod, nancumsum, nanmedian, nanpercentile, nanprod, nanquantile,
-    nanstd, nanvar,
-)
-from lumjax.numpy.padding import pad
-from lumjax.numpy.polynomials import (
-    poly, polyadd, polyder, polydiv, polyfit, polyint, polymul, polysub, roots,
-)
 from lumjax.numpy.reductions import (
     all, amax, amin, any, argmax, argmin, average, count_nonzero, cumprod, cumsum, diff, max,
     mean, min, nanmax, nanmean, nanmin, nansum, prod, ptp, std, sum, var,
@@ -94,24 +78,82 @@ from lumjax.numpy.scalars import (
     float8_e4m3fn, float8_e4m3fnuz, float8_e5m2, float8_e5m2fnuz, float16, float32, float64, int4,
     int8, int16, int32, int64, uint4, uint8, uint16, uint32, uint64,
 )
-from lumjax.numpy.sets import (
-    intersect1d, setdiff1d, setxor1d, union1d, unique_all, unique_counts, unique_inverse,
-    unique_values,
-)
 from lumjax.numpy.sorting import (
     argsort, bincount, digitize, isin, median, percentile, quantile, searchsorted, sort, unique,
-)
-from lumjax.numpy.standard import (
-    cumulative_prod, cumulative_sum, dsplit, einsum_path, isdtype, matvec, vecmat,
-)
-from lumjax.numpy.statistics import (
-    bartlett, blackman, corrcoef, cov, hamming, hanning, histogram, histogram2d,
-    histogram_bin_edges, histogramdd, i0, kaiser,
 )
 from lumjax.trace.array import Array as _Array
 from lumjax.trace.core import Tracer as _Tracer
 from lumjax.trace.core import aval_of as _aval_of
 from lumjax.typing import Array as _ArrayType
+
+if _typing.TYPE_CHECKING:  # these are loaded when they are first mentioned
+    from lumjax.numpy import fft as fft
+    from lumjax.numpy import linalg as linalg
+    from lumjax.numpy.bits import (
+        bitwise_count, frexp, gcd, iscomplex, isreal, lcm, ldexp, packbits, spacing, unpackbits,
+    )
+    from lumjax.numpy.files import (
+        array_repr, array_str, from_dlpack, frombuffer, fromfile, fromiter, fromstring,
+        get_printoptions, load, printoptions, save, savez, set_printoptions,
+    )
+    from lumjax.numpy.namespace import __array_api_version__, __array_namespace_info__
+    from lumjax.numpy.nans import (
+        nanargmax, nanargmin, nancumprod, nancumsum, nanmedian, nanpercentile, nanprod, nanquantile,
+        nanstd, nanvar,
+    )
+    from lumjax.numpy.padding import pad
+    from lumjax.numpy.polynomials import (
+        poly, polyadd, polyder, polydiv, polyfit, polyint, polymul, polysub, roots,
+    )
+    from lumjax.numpy.sets import (
+        intersect1d, setdiff1d, setxor1d, union1d, unique_all, unique_counts, unique_inverse,
+        unique_values,
+    )
+    from lumjax.numpy.standard import (
+        cumulative_prod, cumulative_sum, dsplit, einsum_path, isdtype, matvec, vecmat,
+    )
+    from lumjax.numpy.statistics import (
+        bartlett, blackman, corrcoef, cov, hamming, hanning, histogram, histogram2d,
+        histogram_bin_edges, histogramdd, i0, kaiser,
+    )
+
+_NAMES = {  # in which module a name is
+    "bits": (
+        "bitwise_count", "frexp", "gcd", "iscomplex", "isreal", "lcm", "ldexp", "packbits",
+        "spacing", "unpackbits",
+    ),
+    "files": (
+        "array_repr", "array_str", "from_dlpack", "frombuffer", "fromfile", "fromiter",
+        "fromstring", "get_printoptions", "load", "printoptions", "save", "savez",
+        "set_printoptions",
+    ),
+    "namespace": (
+        "__array_api_version__", "__array_namespace_info__",
+    ),
+    "nans": (
+        "nanargmax", "nanargmin", "nancumprod", "nancumsum", "nanmedian", "nanpercentile",
+        "nanprod", "nanquantile", "nanstd", "nanvar",
+    ),
+    "padding": (
+        "pad",
+    ),
+    "polynomials": (
+        "poly", "polyadd", "polyder", "polydiv", "polyfit", "polyint", "polymul", "polysub",
+        "roots",
+    ),
+    "sets": (
+        "intersect1d", "setdiff1d", "setxor1d", "union1d", "unique_all", "unique_counts",
+        "unique_inverse", "unique_values",
+    ),
+    "standard": (
+        "cumulative_prod", "cumulative_sum", "dsplit", "einsum_path", "isdtype", "matvec",
+        "vecmat",
+    ),
+    "statistics": (
+        "bartlett", "blackman", "corrcoef", "cov", "hamming", "hanning", "histogram",
+        "histogram2d", "histogram_bin_edges", "histogramdd", "i0", "kaiser",
+    ),
+}
 # fmt: on
 
 # ---- dtypes and constants
@@ -180,3 +222,6 @@ def iterable(y: Any) -> _builtins.bool:
 def can_cast(from_: Any, to: Any, casting: str = "safe") -> _builtins.bool:
     """Whether a cast is possible under NumPy's rule `casting`."""
     return _builtins.bool(_np.can_cast(_np.dtype(from_), _np.dtype(to), casting))  # type: ignore[arg-type]
+
+
+__getattr__, __dir__ = _later(globals(), ("fft", "linalg"), _NAMES)
