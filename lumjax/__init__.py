@@ -102,6 +102,7 @@ if _typing.TYPE_CHECKING:  # these are loaded when they are first mentioned
     )
     from lumjax.control.debug import pure_callback as pure_callback
     from lumjax.custom_derivatives import (
+        closure_convert as closure_convert,
         custom_gradient as custom_gradient,
     )
     from lumjax.parallel import (
@@ -144,7 +145,7 @@ _LATER = (
 _NAMES = {  # in which module a name is
     "ad_checkpoint": ("checkpoint", "checkpoint_name", "checkpoint_policies", "remat"),
     "control.debug": ("pure_callback",),
-    "custom_derivatives": ("custom_gradient",),
+    "custom_derivatives": ("closure_convert", "custom_gradient"),
     "parallel": ("check_tracer_leaks", "checking_leaks", "debug_infs", "debug_key_reuse",
         "debug_nans", "explain_cache_misses", "log_compiles", "default_device",
         "default_matmul_precision", "disable_jit", "make_array_from_callback",

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from lumjax import tree
+from lumjax.control.closure import closure_convert as closure_convert
 from lumjax.control.custom import CustomVJPPrimal as CustomVJPPrimal
 from lumjax.control.custom import SymbolicZero as SymbolicZero
 from lumjax.control.custom import custom_jvp as custom_jvp

@@ -23,6 +23,8 @@ from lumjax.control.scan import fori_loop as fori_loop
 from lumjax.control.scan import map as map
 from lumjax.control.scan import scan as scan
 from lumjax.control.scan import while_loop as while_loop
+from lumjax.control.solve import custom_linear_solve as custom_linear_solve
+from lumjax.control.solve import custom_root as custom_root
 from lumjax.errors import ShapeError
 from lumjax.grad.forward import stop_gradient as stop_gradient
 from lumjax.lax import linalg as linalg

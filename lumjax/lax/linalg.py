@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from lumjax import ops
-from lumjax.errors import ArgumentValueError, ShapeError
+from lumjax.errors import ArgumentValueError, ShapeError, UnsupportedError
 from lumjax.ops import cholesky as cholesky
 from lumjax.ops import eig as eig
 from lumjax.ops import lu as lu
@@ -114,3 +114,21 @@ def lu_solve(lu: Any, permutation: Any, b: Any, trans: int = 0) -> Any:
     b = ops.triangular_solve(lu, b, **flags)
     b = ops.triangular_solve(lu, b, lower=True, unit_diagonal=True, **flags)
     return permuted(b, ops.argsort(permutation, rank - 2))
+
+
+def tridiagonal_solve(dl: Any, d: Any, du: Any, b: Any, *, perturb_singular: bool = False) -> Any:
+    """The x with A x = b, where A[i, i] = d[i], A[i, i-1] = dl[i] and A[i, i+1] = du[i].
+
+    Shapes: dl, d, du (..., m), b (..., m, n); dl[0] and du[m-1] are not read. A singular A gives
+    NaN; `perturb_singular`, which asks for a finite result then, raises UnsupportedError.
+
+    >>> one = np.ones(2, np.float32)
+    >>> tridiagonal_solve(one, 2 * one, one, np.array([[3.0], [3.0]], np.float32)).tolist()
+    [[1.0], [1.0]]
+    """
+    if perturb_singular:
+        raise UnsupportedError(
+            operation="lax.linalg.tridiagonal_solve", required="perturb_singular=False", got="True",
+            fix="add a small number to the diagonal",
+        )  # fmt: skip
+    return ops.tridiagonal_solve(dl, d, du, b)

@@ -103,6 +103,7 @@ from lumjax.ops.sylvester import sqrtm, sqrtm_p, sylvester, sylvester_p
 from lumjax.ops.triangular import (
     cholesky, cholesky_p, triangular_solve, triangular_solve_p,
 )
+from lumjax.ops.tridiagonal import tridiagonal_solve, tridiagonal_solve_p
 from lumjax.ops.factor import (
     lu, lu_p, qr, qr_p,
 )

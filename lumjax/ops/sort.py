@@ -187,7 +187,7 @@ sort_p = Primitive(
 # ---- top_k
 
 
-def top_k(operand: Value, k: int, axis: int = -1) -> tuple[Value, Value]:
+def top_k(operand: Value, k: int, axis: int = -1) -> list[Value]:
     """The k greatest elements along `axis` in descending order, and their positions (int32).
 
     nan counts as greatest; of equal elements the lower position comes first.
@@ -196,7 +196,7 @@ def top_k(operand: Value, k: int, axis: int = -1) -> tuple[Value, Value]:
     last = canonical_axis("top_k", axis, rank)
     x = moveaxis(operand, last, rank - 1)
     values, positions = apply(top_k_p, x, k=static_int("top_k", "k", k))
-    return moveaxis(values, rank - 1, last), moveaxis(positions, rank - 1, last)
+    return [moveaxis(values, rank - 1, last), moveaxis(positions, rank - 1, last)]
 
 
 def _top_k_aval(x: ShapedArray, *, k: int) -> tuple[ShapedArray, ...]:

@@ -1,7 +1,7 @@
-"""jax.scipy's names: special, linalg, fft, signal, stats."""
+"""jax.scipy's names: special, linalg, fft, signal, stats, ndimage, sparse."""
 
 from __future__ import annotations
 
-from lumjax.scipy import fft, linalg, signal, special, stats
+from lumjax.scipy import fft, linalg, ndimage, signal, sparse, special, stats
 
-__all__ = ["fft", "linalg", "signal", "special", "stats"]
+__all__ = ["fft", "linalg", "ndimage", "signal", "sparse", "special", "stats"]

@@ -16,6 +16,8 @@ from lumjax import ops
 from lumjax.errors import ArgumentValueError, ShapeError, UnsupportedError
 from lumjax.lax import linalg as lax_linalg
 from lumjax.numpy.linalg import inexact
+from lumjax.scipy.exponential import expm as expm
+from lumjax.scipy.exponential import expm_frechet as expm_frechet
 from lumjax.trace.core import aval_of
 from lumjax.typing import ArrayLike
 
@@ -26,6 +28,8 @@ __all__ = [
     "cholesky",
     "det",
     "eigh",
+    "expm",
+    "expm_frechet",
     "inv",
     "lu",
     "lu_factor",

@@ -14,6 +14,7 @@ SUBMODULES = (
     "experimental.pjit", "experimental.shard_map", "experimental.mesh_utils",
     "experimental.multihost_utils", "experimental", "extend.core", "flatten_util", "image", "ops",
     "ad_checkpoint", "monitoring", "distributed", "scipy.linalg", "scipy.special",
+    "scipy.ndimage", "scipy.sparse.linalg",
     "scipy.stats.norm",
 )  # fmt: skip
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,11 +23,14 @@ class Leaf:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The leaves of a result, or the builtin class of the error that was raised."""
+    """The leaves of a result and the containers that hold them, or the builtin class of the error
+    that was raised.
+    """
 
     leaves: tuple[Leaf, ...] = ()
     error: str = ""
     message: str = ""
+    containers: str = ""
 
 
 def _is_key(x: Any) -> bool:
@@ -48,6 +51,19 @@ def describe(library: Any, x: Any) -> Leaf:
     return Leaf(("object", type(x).__name__.lstrip("_")))
 
 
+def containers(x: Any) -> str:
+    """The lists, tuples and dicts of a result; everything else is a star."""
+    if isinstance(x, dict):
+        inside = (f"{k!r}: {containers(v)}" for k, v in sorted(x.items(), key=str))
+        return "{" + ", ".join(inside) + "}"
+    if isinstance(x, tuple) and hasattr(x, "_fields"):
+        inside = (f"{k}={containers(v)}" for k, v in zip(x._fields, x, strict=True))
+        return f"{type(x).__name__}({', '.join(inside)})"
+    if type(x) in (list, tuple):
+        return f"{type(x).__name__}({', '.join(map(containers, x))})"
+    return "*"
+
+
 def builtin_of(error: BaseException) -> str:
     """The first builtin class of an error."""
     return next(c.__name__ for c in type(error).__mro__ if c.__module__ == "builtins")
@@ -66,11 +82,15 @@ def guarded(run: Any) -> Outcome:
 def evaluate(library: Any, names: dict[str, Any], expression: str) -> Outcome:
     """The values."""
 
+    held = ""
+
     def run() -> list[Leaf]:
+        nonlocal held
         result = eval(expression, dict(names))
+        held = containers(result)
         return [describe(library, x) for x in library.tree.leaves(result)]
 
-    return guarded(run)
+    return replace(guarded(run), containers=held)
 
 
 def _differentiable(library: Any, x: Any) -> bool:

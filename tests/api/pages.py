@@ -29,7 +29,8 @@ FOLDER = ROOT / "docs" / "reference"
 MODULES = (  # as users spell them
     "lumjax", "jnp", "jnp.linalg", "jnp.fft", "lax", "lax.linalg", "nn", "nn.initializers",
     "random", "tree", "tree_util", "optim", "lumjax.scipy.special", "lumjax.scipy.linalg",
-    "lumjax.scipy.fft", "lumjax.scipy.signal", "lumjax.scipy.stats.beta", "lumjax.scipy.stats.chi2",
+    "lumjax.scipy.fft", "lumjax.scipy.ndimage", "lumjax.scipy.signal",
+    "lumjax.scipy.sparse.linalg", "lumjax.scipy.stats.beta", "lumjax.scipy.stats.chi2",
     "lumjax.scipy.stats.dirichlet", "lumjax.scipy.stats.gamma",
     "lumjax.scipy.stats.multivariate_normal", "lumjax.scipy.stats.norm",
     "lumjax.scipy.stats.poisson", "lumjax.scipy.stats.t", "lumjax.image", "testing", "sharding",

@@ -15,7 +15,8 @@ from tests.api.table import cases
 MODULES = (
     "jax", "jnp", "jnp.linalg", "jnp.fft", "jax.lax", "jax.lax.linalg", "jax.nn",
     "jax.nn.initializers", "jax.random", "jax.tree", "jax.tree_util", "jax.scipy.special",
-    "jax.scipy.linalg", "jax.scipy.fft", "jax.scipy.stats.norm", "jax.image", "jax.ops",
+    "jax.scipy.linalg", "jax.scipy.fft", "jax.scipy.stats.norm",
+    "jax.scipy.ndimage", "jax.scipy.sparse.linalg", "jax.image", "jax.ops",
     "jax.debug", "jax.profiler", "jax.sharding", "jax.dtypes", "jax.flatten_util",
     "jax.custom_derivatives", "jax.ad_checkpoint", "jax.checkpoint_policies", "jax.monitoring",
     "jax.distributed", "jax.dlpack",

@@ -32,6 +32,8 @@ def difference(got: Outcome, want: Outcome, tolerances: dict[str, float], weak: 
     """What differs, or nothing; weak types are left out of it unless `weak`."""
     if got.error or want.error:
         return _error_difference(got, want)
+    if got.containers != want.containers:
+        return f"{got.containers} instead of {want.containers}"
     ours, theirs = ([_about(x, weak) for x in side.leaves] for side in (got, want))
     if ours != theirs:
         return f"{ours} instead of {theirs}"
