@@ -16,7 +16,7 @@ from lumjax.trace.core import Primitive as Primitive
 from lumjax.trace.core import Trace as Trace
 from lumjax.trace.core import Tracer as Tracer
 from lumjax.trace.core import Var as Var
-from lumjax.trace.core import eval_jaxpr as eval_jaxpr
+from lumjax.trace.core import eval_jaxpr as _evaluate
 from lumjax.trace.core import sub_jaxprs as subjaxprs
 
 
@@ -39,6 +39,17 @@ class ShapedArray(metaclass=_Abstract):
 
 
 AbstractValue = ShapedArray
+
+
+def eval_jaxpr(jaxpr: Jaxpr, consts: Sequence[Any], *args: Any) -> list[Any]:
+    """The results of a traced program on its closed-over values and its arguments.
+
+    >>> import lumjax
+    >>> closed = lumjax.make_jaxpr(lambda x: x + 1)(1.0)
+    >>> [float(x) for x in eval_jaxpr(closed.jaxpr, closed.consts, 2.0)]
+    [3.0]
+    """
+    return _evaluate(jaxpr, (*consts, *args))
 
 __all__ = [
     "AbstractValue",

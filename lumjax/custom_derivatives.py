@@ -19,10 +19,17 @@ from lumjax.control.custom import CustomVJPPrimal as CustomVJPPrimal
 from lumjax.control.custom import SymbolicZero as SymbolicZero
 from lumjax.control.custom import custom_jvp as custom_jvp
 from lumjax.control.custom import custom_vjp as custom_vjp
+from lumjax.control.custom_rules import custom_jvp_p as custom_jvp_call_p
+from lumjax.control.custom_rules import custom_vjp_p as custom_vjp_call_p
 from lumjax.grad.reverse import grad as grad
 from lumjax.ops.layout import full
 from lumjax.trace.core import aval_of, eval_jaxpr
 from lumjax.trace.stage import stage
+
+__all__ = [
+    "CustomVJPPrimal", "SymbolicZero", "closure_convert", "custom_gradient", "custom_jvp",
+    "custom_jvp_call_p", "custom_vjp", "custom_vjp_call_p", "zero_from_primal",
+]  # fmt: skip
 
 
 def zero_from_primal(val: Any, symbolic_zeros: bool = False) -> Any:

@@ -242,3 +242,14 @@ def test_ravel_pytree():
     gradient = lumjax.grad(lambda v: (unravel(v)["w"] ** 2).sum())(flat)
     assert gradient.tolist() == [0.0, 0.0] + [2.0] * 6
     assert ravel_pytree(())[0].shape == (0,)
+
+
+def test_what_is_not_mapped_may_be_anything():
+    x = jnp.arange(6.0).reshape(2, 3)
+    for f in (jnp.sum, jnp.max):
+        found = lumjax.vmap(lambda f, v, name: f(v) + len(name), (None, 0, None))(f, x, "ab")
+        np.testing.assert_array_equal(found, f(x, axis=1) + 2)
+    with pytest.raises(lumjax.errors.ArgumentTypeError, match="arrays or numbers"):
+        lumjax.vmap(lambda f, v: f(v))(jnp.sum, x)
+    with pytest.raises(lumjax.errors.ShapeError, match="axis 0 of argument v"):
+        lumjax.vmap(lambda f, v, w: f(v + w), (None, 0, 0))(jnp.sum, x, x[:1])

@@ -48,7 +48,7 @@ class UserHost(Host):
         """Call the function on its own arguments, and check what it returns."""
         values = iter(args)
         leaves = [
-            _read_only(next(values)) if hole else leaf
+            Array(_read_only(next(values))) if hole else leaf
             for hole, leaf in zip(self.holes, self.leaves, strict=True)
         ]
         positional, keywords = tree.unflatten(self.in_tree, leaves)
@@ -211,7 +211,7 @@ def _record(name: str, effect: Effect, watching: bool) -> Primitive:
         name,
         aval=_aval,
         eval=_eval,
-        form=lambda *avals, **params: Opaque("a Python callback"),
+        form=lambda *avals, **params: Opaque("a Python callback", host=True),
         jvp=jvp,
         batch=_no_batch if effect is Effect.ORDERED else batch,
         effect=effect,

@@ -32,7 +32,6 @@ from lumjax.control.staging import (
     stage_tree,
 )
 from lumjax.debugging.keys import without_checks
-from lumjax.errors import StaticArgumentError
 from lumjax.grad.reverse import LinearTrace
 from lumjax.ops.barrier import barrier
 from lumjax.ops.layout import batch_first
@@ -72,7 +71,8 @@ def checkpoint(
 
     `policy` (see `checkpoint_policies`) chooses values that are kept all the same; by default only
     the arguments are. Values and derivatives do not change. Arguments `static_argnums` and
-    `static_argnames` are passed through as they are and must be hashable (StaticArgumentError).
+    `static_argnames` are passed through as they are; where one has no hash, the function is staged
+    anew by each call.
     `prevent_cse=False` lets the compiler undo the recomputation, as is fine inside the body of
     `scan`, where there is nothing to share it with.
 
@@ -121,13 +121,8 @@ def _fixing(
     key = tuple((k, type(v), v) for k, v in fixed.items())  # 1, True and 1.0 are equal
     try:
         found = calls.get(key)
-    except TypeError:
-        raise StaticArgumentError(
-            operation=f"checkpoint of {name_of(fun)}",
-            required="hashable static arguments",
-            got=", ".join(f"{v!r}" for v in fixed.values()),
-            fix="pass a hashable value, or leave the argument out of static_argnums",
-        ) from None
+    except TypeError:  # a value without a hash: nothing to remember the function by
+        key, found = None, None
     if found is not None:
         return found
 
@@ -138,7 +133,7 @@ def _fixing(
         args = (fixed[k] if k in fixed else next(rest) for k in range(count))
         return fun(*args, **named, **keywords)
 
-    return calls.setdefault(key, inner)
+    return inner if key is None else calls.setdefault(key, inner)
 
 
 # ---- the record

@@ -8,6 +8,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
+import numpy as np
+
 from lumjax import dtype as dt
 from lumjax import tree
 from lumjax.control.custom_rules import (
@@ -425,7 +427,7 @@ class custom_vjp(_Custom[R]):  # noqa: N801
 @record(eq=False)
 class _UserReverse(ReverseRules):
     """A user's fwd and bwd as rules on flat values. The context is the trees of residuals and
-    output, and avals.
+    output, the residuals that are Python's numbers and stay so, and avals.
     """
 
     fun: Callable[..., Any]
@@ -446,7 +448,10 @@ class _UserReverse(ReverseRules):
         pair = guarded(self.fwd, *with_fixed(self.fixed, args))
         out, residual = _pair("the custom_vjp forward rule", self.fwd, pair)
         outs, out_tree = flatten_values(out)
-        residuals, residual_tree = flatten_values(residual)
+        kept, residual_tree = tree.flatten(residual)
+        plain = [x if isinstance(x, (bool, int, float, complex)) else None for x in kept]
+        plain = [None if isinstance(x, np.generic) else x for x in plain]  # np.float64 is a float
+        residuals = [asvalue(x) for x, p in zip(kept, plain, strict=True) if p is None]
         if self.out_trees and out_tree != self.out_trees[0]:
             raise TreeError(
                 operation=f"the custom_vjp forward rule {name_of(self.fwd)}",
@@ -456,12 +461,14 @@ class _UserReverse(ReverseRules):
             )
         self.out_trees.append(out_tree)
         in_avals, out_avals = [aval_of(p) for p in primals], [aval_of(o) for o in outs]
-        return outs, residuals, (residual_tree, out_tree, in_avals, out_avals)
+        return outs, residuals, (residual_tree, plain, out_tree, in_avals, out_avals)
 
     def backward(
         self, context: Any, residuals: Sequence[Value], cts: Sequence[Value | None]
     ) -> Sequence[Value | None]:
-        residual_tree, out_tree, avals, out_avals = context
+        residual_tree, plain, out_tree, avals, out_avals = context
+        values = iter(residuals)
+        kept = [next(values) if p is None else p for p in plain]
         zero = SymbolicZero if self.symbolic_zeros else zeros
         cts = [
             zero(a.tangent().strip_weak()) if ct is None else ct
@@ -470,7 +477,7 @@ class _UserReverse(ReverseRules):
         found = guarded(
             self.bwd,
             *self.fixed.values(),
-            tree.unflatten(residual_tree, residuals),
+            tree.unflatten(residual_tree, kept),
             tree.unflatten(out_tree, cts),
         )
         args = self.in_tree.children()

@@ -30,7 +30,7 @@ _METHODS = ("sequential", "sequential_unrolled", "expand_dims", "broadcast_all")
 def callback(
     callback: Callable[..., Any], *args: Any, ordered: bool = False, **kwargs: Any
 ) -> None:
-    """Call `callback(*args, **kwargs)`, with NumPy arrays for arrays, each time the program runs.
+    """Call `callback(*args, **kwargs)` with arrays that have values, each time the program runs.
 
     For watching: its result is ignored. Under `jvp` and `grad` it sees the primal values once,
     under `vmap` it is called per lane, and a checkpointed function calls it again where it is

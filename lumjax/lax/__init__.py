@@ -27,6 +27,7 @@ from lumjax.control.solve import custom_linear_solve as custom_linear_solve
 from lumjax.control.solve import custom_root as custom_root
 from lumjax.errors import ShapeError
 from lumjax.grad.forward import stop_gradient as stop_gradient
+from lumjax.grad.forward import stop_gradient_p as stop_gradient_p
 from lumjax.lax import linalg as linalg
 from lumjax.lax.extra import (
     GatherScatterMode,

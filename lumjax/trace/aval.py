@@ -59,6 +59,10 @@ class ShapedArray:
         """The aval of a tangent or cotangent of this value: float0 unless the dtype is inexact."""
         return ShapedArray(self.shape, dt.tangent_dtype(self.dtype), self.weak)
 
+    def to_tangent_aval(self) -> ShapedArray:
+        """`tangent` under JAX's name."""
+        return self.tangent()
+
     def __str__(self) -> str:
         dims = ",".join(map(str, self.shape))
         return f"{dt.short_name(self.dtype)}[{dims}]"

@@ -177,8 +177,12 @@ def vmap(
     @functools.wraps(fun)
     def mapped(*args: Any, **kwargs: Any) -> Any:
         flat, treedef = tree.flatten((args, kwargs))
-        values = [_as_value("argument", x) for x in flat]
-        dims = _flat_dims(axes, args, kwargs, values)
+        given = _given_dims(axes, args, len(flat))
+        values = [_as_argument(x, d) for x, d in zip(flat, given, strict=True)]
+        dims = [
+            None if d is None else _axis_of(d, aval_of(v))
+            for v, d in zip(values, given, strict=True)
+        ]
         size = _mapped_size(fun, args, kwargs, values, dims, axis_size)
         out_tree: tree.PyTreeDef | None = None
 
@@ -232,10 +236,14 @@ def _as_value(role: str, x: Any) -> Value:
     return Array(np.array(x, aval.dtype), aval.weak)
 
 
-def _flat_dims(
-    axes: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], values: Sequence[Value]
-) -> list[int | None]:
-    """The mapped axis of each leaf, nonnegative, or None."""
+def _as_argument(x: Any, dim: int | None) -> Value:
+    """A leaf of the arguments; what is not mapped may be anything: a function, a name."""
+    plain = (Array, Tracer, np.ndarray, np.generic, bool, int, float, complex)
+    return x if dim is None and not isinstance(x, plain) else _as_value("argument", x)
+
+
+def _given_dims(axes: Any, args: tuple[Any, ...], leaves: int) -> list[int | None]:
+    """What in_axes says of each leaf; keyword arguments are mapped along axis 0."""
     if isinstance(axes, tuple) and len(axes) != len(args):
         raise ArgumentValueError(
             operation="vmap",
@@ -244,10 +252,7 @@ def _flat_dims(
             fix="use None for an argument that is shared; keyword arguments take no entry",
         )
     dims = tree.flatten_axes("vmap in_axes", tree.structure(args), axes)
-    dims += [0] * (len(values) - len(dims))
-    return [
-        None if d is None else _axis_of(d, aval_of(v)) for d, v in zip(dims, values, strict=True)
-    ]
+    return dims + [0] * (leaves - len(dims))
 
 
 def _axis_of(axis: int, aval: ShapedArray) -> int:
@@ -270,8 +275,8 @@ def _mapped_size(
     axis_size: int | None,
 ) -> Dim:
     """The size of the mapped axis, on which all mapped arguments must agree."""
-    avals = [aval_of(v) for v in values]
-    sizes = [a.shape[d] for a, d in zip(avals, dims, strict=True) if d is not None]
+    shapes = [() if d is None else aval_of(v).shape for v, d in zip(values, dims, strict=True)]
+    sizes = [s[d] for s, d in zip(shapes, dims, strict=True) if d is not None]
     if axis_size is not None:
         sizes.insert(0, axis_size)
     if not sizes:
@@ -284,8 +289,9 @@ def _mapped_size(
     if all(same(s, sizes[0]) for s in sizes):
         return sizes[0]
     found = [] if axis_size is None else [f"axis_size is {axis_size}"]
-    for name, aval, d in zip(argument_names(fun, args, kwargs), avals, dims, strict=True):
+    for name, v, d in zip(argument_names(fun, args, kwargs), values, dims, strict=True):
         if d is not None:
+            aval = aval_of(v)
             found.append(f"axis {d} of argument {name}, {aval}, has size {aval.shape[d]}")
     raise ShapeError(
         operation="vmap",

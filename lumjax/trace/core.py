@@ -222,6 +222,11 @@ class Tracer:
         self.owner = trace
         self.aval = aval
 
+    @property
+    def _trace(self) -> Trace:
+        """`owner` under JAX's name."""
+        return self.owner
+
     def concrete(self) -> Any | None:
         """The ndarray behind this tracer where it is known (eager jvp), else None."""
         return None
@@ -245,6 +250,11 @@ class Trace:
     axis_name: Any = None  # set by a batch trace that was given one
     axis_size: Any = None
     about: Callable[[], str] | None = None  # says which transformation of which function this is
+
+    @property
+    def main(self) -> Trace:
+        """Itself: JAX once told a transformation from its traces."""
+        return self
 
     def process(self, prim: Primitive, args: Sequence[Value], params: Params) -> tuple[Value, ...]:
         """Apply one primitive."""

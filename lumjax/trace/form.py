@@ -198,9 +198,12 @@ class Choose:
 
 @record
 class Opaque:
-    """Run by the primitive's `eval` between kernels; `why` is printed by explain."""
+    """Run by the primitive's `eval` between kernels; `why` is printed by explain. `host`: it calls
+    Python of the user's, which must not happen while a program is compiled.
+    """
 
     why: str
+    host: bool = False
 
 
 @record

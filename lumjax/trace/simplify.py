@@ -18,7 +18,7 @@ import numpy as np
 from lumjax.errors import LumjaxError
 from lumjax.trace.check import same_aval
 from lumjax.trace.core import Atom, Effect, Eqn, Jaxpr, Literal, Params, sub_jaxprs
-from lumjax.trace.form import Barrier
+from lumjax.trace.form import Barrier, Opaque
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -250,4 +250,4 @@ def _foldable(eqn: Eqn) -> bool:
         if not small or math.prod(cast("tuple[int, ...]", v.aval.shape)) > _FOLD_LIMIT:
             return False
     form = eqn.prim.form(*[a.aval for a in eqn.inputs], **eqn.params)
-    return not isinstance(form, Barrier)
+    return not (isinstance(form, Barrier) or (isinstance(form, Opaque) and form.host))

@@ -602,3 +602,22 @@ def test_the_records():
     assert type(custom_jvp_p.form(**eqn.params)).__name__ == "Expand"
     assert type(custom_vjp_p.form()).__name__ == "Expand"
     assert "transposed" in custom_linear_p.form().why
+
+
+def test_residuals_that_are_numbers_of_pythons_stay_so():
+    seen = []
+
+    @custom_vjp
+    def f(x, flag):
+        return x * 2
+
+    def bwd(residual, ct):
+        seen.append(residual)
+        return ct * residual["factor"] if residual["up"] is True else ct, None
+
+    f.defvjp(lambda x, flag: (x * 2, {"up": True, "factor": 3.0, "x": x, "n": np.float64(2)}), bwd)
+    assert float(grad(f)(1.0, 1)) == float(jit(grad(f))(1.0, 1)) == 3.0
+    np.testing.assert_array_equal(vmap(grad(f), (0, None))(np.ones(2, np.float32), 1), [3, 3])
+    assert len(seen) == 3
+    assert all(type(r["up"]) is bool and type(r["factor"]) is float for r in seen)
+    assert not any(isinstance(r["n"], np.generic) for r in seen)

@@ -28,6 +28,7 @@ from lumjax.errors import (
     TreeError,
     UnsupportedError,
 )
+from lumjax.trace.array import Array
 from lumjax.trace.aval import ShapedArray
 from lumjax.trace.core import Effect
 from lumjax.trace.simplify import simplify
@@ -156,7 +157,7 @@ def test_a_callback_cannot_write_into_its_arguments():
     x = ops.asvalue(X)
 
     def overwrite(v):
-        v[0] = 100.0
+        np.asarray(v)[0] = 100.0
 
     with pytest.raises(ValueError, match="read-only"):
         debug.callback(overwrite, x)
@@ -190,6 +191,25 @@ def test_pure_callback():
     close(tree, {"u": X, "v": [X + 1]})
     assert debug.pure_callback(lambda a: None, (), X) == ()
     assert float(debug.pure_callback(ops.sin, SCALAR, 0.0)) == 0.0
+
+
+def test_a_callback_is_not_called_before_the_program_runs():
+    def refuse(k):
+        raise AssertionError("called")
+
+    f = jit(lambda x: cond(x > 0, lambda: x, lambda: debug.pure_callback(refuse, SCALAR, 3)))
+    assert float(f(1.0)) == 1.0
+    simplified = simplify(stage(lambda x: [f(x)], [AVAL]).jaxpr)
+    assert "pure_callback" in str(simplified)
+
+
+def test_callbacks_are_given_arrays():
+    kinds = []
+    for wrap in (lambda f: f, jit):
+        wrap(lambda x: debug.callback(lambda *a: kinds.append([type(v) for v in a]), x, 2))(X)
+        wrap(lambda x: debug.pure_callback(lambda v: (kinds.append([type(v)]), v)[1], x, x))(X)
+    assert {k for row in kinds for k in row} == {Array}
+    assert len(kinds) == 4
 
 
 @pytest.mark.parametrize(

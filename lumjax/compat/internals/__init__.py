@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from lumjax import core as core
+from lumjax.compat.internals import dispatch as dispatch
 from lumjax.compat.internals import dtypes as dtypes
 from lumjax.extend import source_info_util as traceback_util
 
-__all__ = ["core", "dtypes", "traceback_util"]
+__all__ = ["core", "dispatch", "dtypes", "traceback_util"]

@@ -10,6 +10,9 @@ import numpy as np
 from lumjax.dtypes import *  # noqa: F403
 from lumjax.dtypes import extended as extended
 from lumjax.dtypes import finfo as finfo
+from lumjax.errors import DTypeError as TypePromotionError
+
+__all__ = ["DType", "ExtendedDType", "TypePromotionError", "extended", "finfo", "supports_inf"]
 
 DType = np.dtype[Any]
 

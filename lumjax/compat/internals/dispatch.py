@@ -1,0 +1,1 @@
+"""jax._src.dispatch: nothing of it; effects are awaited by `jax.effects_barrier`."""
