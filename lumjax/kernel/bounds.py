@@ -2,10 +2,10 @@
 
     prove_bounds(kernel, sizes) -> tuple of Breach, empty when every access is proved
 
-An access is proved by replacing variables, innermost first, by the ends of their loops (each end
-of a minimum is tried), and by adding multiples of what its mask guarantees; the rest is interval
-arithmetic of `trace/expr.py`. Nothing is run. An access that cannot be proved counts as a
-breach.
+An access is proved by replacing variables, innermost first, by the ends of their loops, minima and
+maxima by their operands (one of them where that is a bound, else each), and by adding multiples of
+what its mask guarantees; the rest is interval arithmetic of `trace/expr.py`. Nothing is run. An
+access that cannot be proved counts as a breach.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ class Breach:
 
 @record
 class Variable:
-    """A loop variable or job index: a symbol with numeric bounds, its lower and upper ends."""
+    """A loop variable or job index: a symbol with numeric bounds, begin <= symbol < end."""
 
     symbol: Expr
     begin: Dim
-    ends: tuple[Dim, ...]
+    end: Dim
 
 
 def prove_bounds(kernel: Kernel, sizes: Mapping[str, int]) -> tuple[Breach, ...]:
@@ -98,16 +98,14 @@ class _Walk:
 
     def enter(self, name: str, begin: Dim, end: Dim) -> bool:
         """Bring a variable into scope; False if its range is empty."""
-        ends = end.args if isinstance(end, Expr) and end.op is IndexOp.MIN else (end,)
-        low = dims.bounds(begin)[0]
-        highs = [h for e in ends if (h := dims.bounds(e)[1]) is not None]
-        high = min(highs) - 1 if highs else None
+        low, most = dims.bounds(begin)[0], dims.bounds(end)[1]
+        high = None if most is None else most - 1
         if low is not None and high is not None and high < low:
             return False
         self.count += 1
         symbol = dims.symbol(f"{name}.{self.count}", low, high)
         self.define(name, symbol)
-        self.variables.append(Variable(symbol, begin, ends))
+        self.variables.append(Variable(symbol, begin, end))
         return True
 
     # ---- statements
@@ -365,13 +363,29 @@ def _at_most(expr: Dim, limit: int, variables: Sequence[Variable]) -> bool:
     high = dims.bounds(expr)[1]
     if high is not None and high <= limit:
         return True
+    if not isinstance(expr, Expr):
+        return False
+    for options, each in _extremes(expr):
+        proofs = (_at_most(option, limit, variables) for option in options)
+        return all(proofs) if each else any(proofs)
     for k in reversed(range(len(variables))):
         variable = variables[k]
         assert variable.symbol.name is not None, "a variable has a name"
         c = dims.coefficient(expr, variable.symbol.name)
-        if c is None or not isinstance(c, int) or not c:
+        if not isinstance(c, int) or not c:
             continue
-        ends = [e - 1 for e in variable.ends] if c > 0 else [variable.begin]
-        name = variable.symbol.name
-        return any(_at_most(dims.substitute(expr, {name: e}), limit, variables[:k]) for e in ends)
+        end = variable.end - 1 if c > 0 else variable.begin
+        bound = dims.substitute(expr, {variable.symbol.name: end})
+        return _at_most(bound, limit, variables[:k])
     return False
+
+
+def _extremes(expr: Expr) -> Iterator[tuple[list[Dim], bool]]:
+    """For each minimum or maximum that a constant multiplies in a sum, the sums with its operands
+    instead, and whether the sum is only known to be at most the largest of them: else it is at most
+    each of them.
+    """
+    for monomial, c in terms_of(expr).items():
+        if len(monomial) == 1 and monomial[0].op in (IndexOp.MIN, IndexOp.MAX):
+            node = monomial[0]
+            yield [expr - c * node + c * a for a in node.args], (node.op is IndexOp.MAX) == (c > 0)

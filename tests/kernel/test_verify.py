@@ -234,6 +234,38 @@ def test_masks_bound_quotients():
     assert check_kernel(kernel, g, emulate).ok
 
 
+LEFT = dims.minimum(8, 20 - 8 * dims.symbol("job"))  # of 20 rows of 4, eight by eight
+FROM = dims.maximum(8 * dims.symbol("job") - 2, 0)  # two rows before them, where there are any
+STRETCHES = {
+    "rows": (0, 4 * LEFT, 32 * dims.symbol("job") + dims.symbol("x")),
+    "from the end": (0, 4 * LEFT, 32 * dims.symbol("job") + 4 * LEFT - 1 - dims.symbol("x")),
+    "from a maximum": (4 * FROM, 4 * FROM + 8, dims.symbol("x")),
+    "a minimum and a maximum": (4 * FROM, 32 * dims.symbol("job") + 4 * LEFT, dims.symbol("x")),
+}
+
+
+@pytest.mark.parametrize("name", STRETCHES)
+def test_multiples_of_minima_and_maxima_are_ends_of_loops(name):
+    begin, end, offset = STRETCHES[name]
+    touched = [
+        dims.evaluate(offset, {"job": job, "x": x})
+        for job in range(3)
+        for x in range(dims.evaluate(begin, {"job": job}), dims.evaluate(end, {"job": job}))
+    ]
+    one = ir.Const(dt.float32, np.ones((), dt.float32).tobytes())
+
+    def breaches(elements, shift=0):
+        out = buf("o", elements)
+        store = ir.StoreStmt(out, offset + shift, one)
+        loop = ir.Loop("x", begin, end, 1, ir.LoopKind.SERIAL, (store,))
+        phase = ir.Phase("job", 3, (loop,))
+        return prove_bounds(ir.Kernel("k", (out,), (), (), (), (), (phase,), ()), {})
+
+    assert breaches(max(touched) + 1) == ()
+    assert breaches(max(touched)), "one element too few"
+    assert breaches(max(touched) + 1, -1 - min(touched)), "one element before the first"
+
+
 def test_inputs_are_scaled_down_where_exact_values_overflow():
     """A power of a row statistic that is an input here need not be small, as the program's is."""
     i, k = axis("i", 5), axis("k", 13)
