@@ -74,6 +74,7 @@ class Layout:
         self.made = 0
         self.room = 0  # bytes of temporaries that are no excess
         self.limit = 0  # bytes of temporaries that there is memory for; 0: any
+        self.widest = 0  # bytes beyond which one temporary is too large to store; 0: none is
         self.checks: dict[Names, Any] = {}
         self._loads: dict[str, Load] = {}
         self._clusters: dict[Names, dict[Term, None]] = {}
@@ -83,7 +84,7 @@ class Layout:
     def _like(self) -> Layout:
         other = Layout((), self.order, self.fold, self.memo)
         other.axes, other.made = dict(self.axes), self.made
-        other.room, other.limit = self.room, self.limit
+        other.room, other.limit, other.widest = self.room, self.limit, self.widest
         return other
 
     def copy(self) -> Layout:

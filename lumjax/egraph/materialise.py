@@ -233,9 +233,10 @@ def _by_columns(root: Root, grid: frozenset[str]) -> bool:
 
 def _space(layout: Layout, members: Sequence[Members], machine: Machine) -> float:
     """What the memory that a plan needs for itself is worth."""
-    size = sum(bytes_of(r.buffer) for r in layout.roots if not _kept(r.buffer))
+    sizes = [bytes_of(r.buffer) for r in layout.roots if not _kept(r.buffer)]
     most = peak(layout, members)
-    price = machine.space * size + excess(most, layout.room, machine)
+    twice = sum(n for n in sizes if layout.widest and n > layout.widest)
+    price = machine.space * sum(sizes) + excess(most + twice, layout.room, machine)
     return price + _OVER * max(0, most - layout.limit) if layout.limit else price
 
 
@@ -278,10 +279,15 @@ def room(roots: Sequence[Root], large: bool = False) -> int:
     """The bytes of temporaries that are no excess: a quarter of what comes in and goes out, and as
     much as nobody misses, unless there are values that are too `large` to store.
     """
+    return max(0 if large else _FREE, sum(_outside(roots)) // 4)
+
+
+def _outside(roots: Sequence[Root]) -> list[int]:
+    """The bytes of each buffer that outlives the region."""
     kept = {r.buffer.name: r.buffer for r in roots if _kept(r.buffer)}
     for r in roots:
         kept.update((t.buffer.name, t.buffer) for t in loads(r.term) if _kept(t.buffer))
-    return max(0 if large else _FREE, sum(map(bytes_of, kept.values())) // 4)
+    return [bytes_of(b) for b in kept.values()]
 
 
 # ---- the stores that pay
@@ -316,6 +322,7 @@ def forced(
     for fold in (False, True):
         layout = Layout(roots, order, fold, memo)
         layout.room, layout.limit = room(roots, large), memory
+        layout.widest = max(_outside(roots), default=0) if large else 0
         store_forced(layout)
         plans.append(arrange(layout, machine))
         if len(layout.roots) == len(roots):

@@ -71,7 +71,7 @@ def test_rows_of_attention_are_never_stored(time, width):
     assert peak(planned[0].layout, planned[0].groups) <= 3 * 4 * 2 * time * width
 
 
-@pytest.mark.parametrize(("time", "width"), [s for s in SIZES if s[0] > 2 * s[1]])
+@pytest.mark.parametrize(("time", "width"), SIZES)
 @pytest.mark.sampled(2)
 def test_gradients_of_attention_store_no_rows(time, width):
     f, args = backward(time, width)
@@ -79,6 +79,43 @@ def test_gradients_of_attention_store_no_rows(time, width):
     assert sum(len(p.groups) for p in planned) <= 4
     assert largest(planned) < 2 * time * time
     assert max(peak(p.layout, p.groups) for p in planned) <= 6 * 4 * 2 * time * width
+
+
+LEAST = float(np.finfo(np.float32).min)
+SCORES = {
+    "plain": lambda s, i, j: s,
+    "causal": lambda s, i, j: jnp.where(i >= j, s, -jnp.inf),
+    "causal, finfo.min": lambda s, i, j: jnp.where(i >= j, s, LEAST),
+    "causal, additive": lambda s, i, j: s + jnp.where(i >= j, 0.0, -1e9),
+    "window": lambda s, i, j: jnp.where((i >= j) & (i - j < 64), s, -jnp.inf),
+    "alibi": lambda s, i, j: s - 0.25 * jnp.abs(i - j),
+    "soft cap": lambda s, i, j: 30.0 * jnp.tanh(s / 30.0),
+}
+
+
+@pytest.mark.parametrize("width", [32, 64, 128, 256])
+@pytest.mark.parametrize("longer", [2, 3, 8, 64])
+@pytest.mark.parametrize("shared", [1, 4], ids=["heads", "grouped"])
+@pytest.mark.parametrize("score", SCORES)
+@pytest.mark.sampled(56)
+def test_no_mask_or_grouping_stores_rows(score, shared, longer, width):
+    """From rows twice as long as heads are wide, forward and backward. Gradients by keys that heads
+    share may be summed over these heads by a kernel of its own.
+    """
+    time, heads = longer * width, 4
+    rows = programs._attention(SCORES[score])
+
+    def f(q, k, v):
+        return rows(q, *(jnp.repeat(a, shared, axis=0) for a in (k, v)))
+
+    def gradients(weight, *args):
+        return lumjax.grad(lambda *a: jnp.sum(f(*a) * weight), (0, 1, 2))(*args)
+
+    q, k = aval(heads, time, width), aval(heads // shared, time, width)
+    forward, back = plans(f, q, k, k), plans(gradients, q, q, k, k)
+    assert [len(p.groups) for p in forward] == [1]
+    assert sum(len(p.groups) for p in back) <= 4 + (shared > 1)
+    assert max(map(largest, (forward, back))) < heads * time * time
 
 
 def materialised(region):
