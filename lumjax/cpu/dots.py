@@ -97,6 +97,10 @@ class DotRenderer(TileRenderer):
 
     def _dots(self, piece: Piece, columns: Sequence[Index]) -> None:
         zero = widen(self.r.f, fill(self.stmt.dtype, 0), self.across)
+        self.rows_at = self.columns_at = {}
+        if piece.m_end is None:
+            self.rows_at = self._spread(self.stmt.lhs, self.stmt.m, piece.rows)
+            self.columns_at = self._spread(self.stmt.rhs, self.stmt.n, columns)
         totals = self._along_sum(0, [[zero] * len(columns) for _ in piece.rows], piece, columns)
         self._epilogue(piece, [[self._added(row)] for row in totals])
 
@@ -142,10 +146,10 @@ class DotRenderer(TileRenderer):
         result: Rows = [[] for _ in totals]
         with r.in_lanes(self.across):
             for row in piece.rows:
-                r.symbols[stmt.m] = row
+                r.symbols[stmt.m] = self.rows_at.get(row, row)
                 left.append(self._operand(stmt.lhs, self.across))
             for j, column in enumerate(columns):
-                r.symbols[stmt.n] = column
+                r.symbols[stmt.n] = self.columns_at.get(column, column)
                 right = self._operand(stmt.rhs, self.across)
                 for k, old in enumerate(totals):
                     result[k].append(self._fused(left[k], right, old[j]))

@@ -17,7 +17,7 @@ from lumjax.target import Target
 from lumjax.trace import dim as dims
 from lumjax.trace.dim import Dim
 
-UNROLL = 1  # steps of the innermost k loop per trip: with 2 or 4, LLVM lifts loads and spills
+UNROLL = 2  # steps of the innermost k loop per trip; with more, LLVM lifts loads and spills
 LINE = 64  # bytes of a line of the cache
 LIGHT_EPILOGUE = 48  # operations, over the whole tile, up to which the epilogue is written out
 
@@ -72,6 +72,8 @@ class TileRenderer:
         self.lanes = max(2, min(target.lanes(max(1, width)), 1 << (stmt.cols - 1).bit_length()))
         self.vectors = -(-stmt.cols // self.lanes)
         self.sums = [r.sums[n] for n in analysis.accumulated(stmt.body)]
+        self.rows_at: dict[Index, Index] = {}  # see _spread
+        self.columns_at: dict[Index, Index] = {}
 
     def run(self) -> None:
         """The tile in three forms: whole; some rows missing; some columns missing."""
@@ -150,14 +152,29 @@ class TileRenderer:
         return [Index(f.intrinsic("llvm.smin", place, last)) for place in places]
 
     def _emit(self, piece: Piece) -> None:
+        self.rows_at = {}
         if piece.m_end is None:
-            self._fetch(piece)
+            if self.stmt.long:
+                self._fetch(piece)
+            self.rows_at = self._spread(self.stmt.lhs, self.stmt.m, piece.rows)
         zero = widen(self.r.f, fill(self.stmt.dtype, 0), self.lanes)
         totals = [[zero] * len(piece.columns) for _ in piece.rows]
         self._epilogue(piece, self._contract(0, totals, piece))
 
+    def _spread(self, side: Value, name: str, places: Sequence[Index]) -> dict[Index, Index]:
+        """Places whose addresses on a side are kept in a register each: LLVM, which knows that they
+        are evenly spaced, would compute all of them from one in every step of the sum.
+        """
+        f = self.r.f
+        if len(places) == 1 or not isinstance(side, LoadValue):
+            return {}
+        if isinstance(dims.coefficient(side.offset, name), int):
+            return {}  # one address and constants
+        hidden = [f.here(f'call i64 asm "", "=r,0"({self.r.ix.scalar(p)})') for p in places]
+        return {p: Index(Reg(h, "i64")) for p, h in zip(places, hidden, strict=True)}
+
     def _fetch(self, piece: Piece) -> None:
-        """Ask for the memory that the tile stores to: the sum takes long enough for it to come."""
+        """Ask for the memory that the tile stores to: the sum is long enough for it to come."""
         r, stmt = self.r, self.stmt
         stores = [s for s in stmt.body if isinstance(s, StoreStmt) and dims.same(s.mask, 1)]
         for store in stores:
@@ -234,7 +251,7 @@ class TileRenderer:
         return result
 
     def _left(self, row: Index) -> Lanes:
-        self.r.symbols[self.stmt.m] = row
+        self.r.symbols[self.stmt.m] = self.rows_at.get(row, row)
         return self._operand(self.stmt.lhs, self.lanes)
 
     def _right(self, column: Index, piece: Piece) -> Lanes:

@@ -61,12 +61,12 @@ NARROW = 8  # fewer columns than this do not fill a vector
 ROOM = 1 << 17  # bytes of a copied part of the right side
 FEW_ROWS = 8  # rows for which the right side is read by far the most
 HEIGHT = 384  # rows of a block whose sum is cut
-DEPTH_OF_DOTS, DEPTH_PACKED, DEPTH_IN_PLACE, DEPTH_OF_ROWS = (
-    512,
-    256,
-    64,
-    16,
-)  # of the sum, walked at once
+DEPTH_OF_DOTS = 1024  # of the sum, walked at once
+DEPTH_PACKED = 512
+DEPTH_ACROSS = 256  # where the left side lies along its rows
+DEPTH_IN_PLACE = 64
+DEPTH_OF_ROWS = 16
+PAGE = 1 << 12  # bytes: what steps as far in every term of a sum is copied
 REUSED = 64  # columns for which a left side is copied in the order of the sum
 TILED = (dt.float16, dt.bfloat16, dt.float32, dt.float64)
 
@@ -215,14 +215,12 @@ def cut_deep(emitter: Emitter, tiling: Tiling, work: int) -> Blocks | None:
         return None
     target, itemsize = emitter.target, held(tiling.term).itemsize
     packed = not tiling.dots and m >= MANY_ROWS
-    in_place = DEPTH_IN_PLACE if m > FEW_ROWS else DEPTH_OF_ROWS
-    most = DEPTH_OF_DOTS if tiling.dots else DEPTH_PACKED if packed else in_place
     if tiling.dots and m * depth * itemsize <= target.l2 // 2:
         return None  # the left side stays in the cache while the right one streams by
     if depth < LONG or depth * n * itemsize <= 2 * target.l1:
         return None
     rest = extent(emitter, tiling.k[1:])
-    parts = -(-depth // most)
+    parts = -(-depth // _at_once(emitter, tiling, packed))
     share = max(1, -(-depth // (parts * rest)))
     if tiling.dots and rest == 1:
         share = -(-share // 16) * 16
@@ -240,10 +238,27 @@ def cut_deep(emitter: Emitter, tiling: Tiling, work: int) -> Blocks | None:
     wide = -(-across // -(-across // wide))
     if blocks * -(-across // wide) < FEW_JOBS // 2 < work // TILE_WORK:
         return None
-    at_once = share * rest >= depth and packed
-    return _blocks(
-        emitter, tiling, tall * tiling.rows, wide, depth, None if at_once else share, packed
-    )
+    part = None if share * rest >= depth else share
+    blocks = _blocks(emitter, tiling, tall * tiling.rows, wide, depth, part)
+    return replace(blocks, right=packed, left=packed and _far_apart(emitter, tiling))
+
+
+def _at_once(emitter: Emitter, tiling: Tiling, packed: bool) -> int:
+    """How much of the sum is walked at once, at most."""
+    if tiling.dots:
+        return DEPTH_OF_DOTS
+    if packed:
+        return DEPTH_ACROSS if unit_strides([tiling.lhs], tiling.m) else DEPTH_PACKED
+    return DEPTH_IN_PLACE if extent(emitter, [tiling.m]) > FEW_ROWS else DEPTH_OF_ROWS
+
+
+def _far_apart(emitter: Emitter, tiling: Tiling) -> bool:
+    """Whether each term of the sum takes the left side's rows from another page."""
+    left = tiling.lhs
+    assert isinstance(left, Load), "the left side is read as it lies"
+    step = emitter.size(dims.coefficient(left.coords[0], tiling.k[-1].name) or 0)
+    far = step is None or abs(step) * left.dtype.itemsize >= PAGE
+    return far and bool(unit_strides([left], tiling.m))
 
 
 def cut(emitter: Emitter, tiling: Tiling, work: int) -> Blocks:
@@ -273,7 +288,6 @@ def _blocks(
     wide: int,
     depth: int,
     share: int | None = None,
-    packed: bool = False,
 ) -> Blocks:
     """Blocks of `tall` rows and `wide` panels, some to a job."""
     block_rows, block_panels = emitter.chunk(tall), emitter.chunk(wide)
@@ -287,7 +301,7 @@ def _blocks(
     per_unit = max(1, min(tall, m) * min(wide * tiling.cols, n) * depth)
     chunk = emitter.chunk(max(1, TILE_WORK // per_unit))
     part = None if share is None else emitter.chunk(share)
-    return Blocks(block_rows, block_panels, panels, units, chunk, part, packed)
+    return Blocks(block_rows, block_panels, panels, units, chunk, part)
 
 
 # ---- the right side

@@ -143,7 +143,7 @@ class Tile:
     `body` runs once per (m, n) with the finished sum as `Ref(acc)`. `lhs` mentions the m and k
     variables, `rhs` n and k; `body` mentions m and n. Columns are the vector axis. `dtype` is the
     accumulator's. `ahead`: the tile of the next columns comes soon after, and its `rhs` may be
-    fetched from memory meanwhile.
+    fetched from memory meanwhile. `long`: so may what `body` stores to, while the sum is computed.
     """
 
     acc: str
@@ -161,6 +161,7 @@ class Tile:
     rhs: Value
     body: tuple[Stmt, ...]
     ahead: bool = False
+    long: bool = False
 
 
 @record

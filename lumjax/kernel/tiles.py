@@ -40,6 +40,7 @@ from lumjax.trace.dim import Dim, Expr
 from lumjax.trace.form import ReduceOp
 
 GAP = 16  # elements: rows a power of two apart would share few sets of the cache
+LASTING = 128  # terms of a sum that takes longer than memory
 MANY_ROWS = 48  # rows for which the right side's part of a block is copied
 
 
@@ -68,7 +69,7 @@ class Blocks:
     """How the result is cut: a unit is rows by column panels at one point of `outer`.
 
     With a `depth` the sum is cut too, along its first axis: the tiles of a unit add up in scratch,
-    where the unit's part of the `right` side may be copied.
+    where the unit's parts of the `right` and the `left` side may be copied.
     """
 
     block_rows: Dim
@@ -78,6 +79,7 @@ class Blocks:
     chunk: Dim
     depth: Dim | None = None
     right: bool = False
+    left: bool = False
 
 
 @record
@@ -252,8 +254,8 @@ class Tiles:
         self.lhs = rewrite(self.tiling.lhs, lambda t, kids: rebuild(t, kids, self.shift), {})
 
     def _allocate(self, depth: Dim) -> None:
-        """Scratch for the left side, if it is staged and fits."""
-        if plain(self.lhs, [Axis(n, e) for n, e in self.k]):
+        """Scratch for the left side, if it is copied."""
+        if plain(self.lhs, [Axis(n, e) for n, e in self.k]) and not self.blocks.left:
             return
         self.rows_last = bool(unit_strides([self.lhs], self.tiling.m))
         self.scratch = self._local(self.blocks.block_rows * depth)
@@ -330,6 +332,7 @@ class Tiles:
     def _tile(self, scope: Scope, panel: Dim, row: Dim, area: Area, finish: Finish) -> None:
         tiling, emitter = self.tiling, self.emitter
         dtype = held(tiling.term)
+        depth = extent(emitter, [Axis("k", width) for width in self.widths])
         acc = emitter.fresh("t")
         body = Scope(scope, {tiling.m.name, tiling.n.name})
         total: Value = Ref(acc, dtype)
@@ -350,6 +353,7 @@ class Tiles:
             widened(self._right(scope, panel, area), dtype),
             tuple(body.stmts),
             self.sums is not None and tiling.rows == 1 and not tiling.dots,
+            depth >= LASTING,
         )
         scope.add(tile)
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from lumjax import dtype as dt
-from lumjax.kernel import ir
+from lumjax.kernel import contract, ir
 from lumjax.kernel.lower import Reject, lower
 from lumjax.kernel.term import Load, Reduction
-from lumjax.kernel.tiles import dot_shape
+from lumjax.kernel.tiles import LASTING, MANY_ROWS, dot_shape
 from lumjax.target import Backend, Target
 from lumjax.trace import dim as dims
 from tests.kernel.build import (
@@ -195,7 +195,14 @@ def test_many_blocks(monkeypatch):
 @pytest.fixture
 def shallow(monkeypatch):
     """Sums are cut, and right sides copied, at sizes that the interpreter can run."""
-    depths = {"DEPTH_OF_DOTS": 16, "DEPTH_PACKED": 5, "DEPTH_IN_PLACE": 4, "DEPTH_OF_ROWS": 3}
+    depths = {
+        "DEPTH_OF_DOTS": 16,
+        "DEPTH_PACKED": 5,
+        "DEPTH_ACROSS": 4,
+        "PAGE": 1,
+        "DEPTH_IN_PLACE": 4,
+        "DEPTH_OF_ROWS": 3,
+    }
     for name, value in {**depths, "LONG": 4, "MANY_ROWS": 7, "ROOM": 1 << 11}.items():
         monkeypatch.setattr(f"lumjax.kernel.contract.{name}", value)
     tiny = Target(Backend.CPU, "test", "", 32, 16, 2, l1=64, l2=1 << 10)
@@ -228,6 +235,36 @@ def test_a_sum_over_two_axes_is_cut(dtype, rows):
         group(root("o", (b, m, n), reduce(SUM, (h, d), op("mul", x, y)))), tolerance=5e-2
     )
     assert kernel.scratch
+
+
+@pytest.mark.parametrize("layout", ["NN", "NT", "TN"])
+@pytest.mark.parametrize("m", [4, 256, 1024])
+@pytest.mark.parametrize("n", [64, 1024])
+@pytest.mark.parametrize("k", [32, 128, 512, 1024, 4096])
+def test_what_is_cut_and_what_is_copied(layout, m, n, k):
+    target = replace(TARGET, l1=32 << 10, l2=512 << 10)
+    rows, columns = axis("m", m), axis("n", n)
+    kernel = lower(
+        group(root("o", (rows, columns), matmul(layout, rows, columns, axis("k", k)))), target
+    )
+    assert not isinstance(kernel, Reject)
+    read = {v.buffer.name for t in tiles(kernel) for v in (t.lhs, t.rhs)}
+    scratch = {s.buffer.name for s in kernel.scratch}
+    copied, summed = scratch & read, bool(scratch - read)
+    if k < contract.LONG or 4 * k * n <= 2 * target.l1:
+        assert not scratch, "a short sum, or a right side that fits the cache"
+    elif layout == "NT":
+        assert not copied, "dot products copy nothing"
+        assert summed <= (k > contract.DEPTH_OF_DOTS and 4 * m * k > target.l2 // 2)
+    elif m < MANY_ROWS:
+        assert not copied, "few rows read the right side where it lies"
+    else:
+        most = contract.DEPTH_PACKED if layout == "NN" else contract.DEPTH_ACROSS
+        assert len(copied) == (2 if layout == "TN" and 4 * m >= contract.PAGE else 1)
+        assert summed == (k > most), "a sum that can be walked at once is not cut"
+        assert all(t.long == (k >= LASTING) for t in tiles(kernel))
+    if k < LASTING:
+        assert not any(t.long for t in tiles(kernel))
 
 
 @pytest.mark.parametrize("layout", ["N", "T"])
