@@ -449,6 +449,9 @@ def jit(
     profile: bool | None = None,
     background: bool | None = None,
     memory: int | None = None,
+    in_shardings: Any = None,
+    out_shardings: Any = None,
+    compiler_options: Mapping[str, Any] | None = None,
 ) -> Any:
     """Compile `fun`: trace it once per signature, and run it as a few native kernels.
 
@@ -457,7 +460,8 @@ def jit(
     traces anew. `donate_argnums` and `donate_argnames` name arguments whose buffers the caller will
     not use again: where a result has the shape and dtype, the array is deleted by the call, and a
     later use raises DonationError; where none has, DonationWarning says so. `keep_unused`,
-    `device`, `backend` and `inline` are accepted as JAX does and change nothing.
+    `device`, `backend`, `inline` and XLA's `compiler_options` are accepted as JAX does and change
+    nothing, nor do shardings on one device.
 
     How hard the compiler tries; what is None is taken from `lumjax.config`:
 
@@ -485,7 +489,7 @@ def jit(
     >>> quick(jnp.arange(3.0))
     Array(6., dtype=float32)
     """
-    del keep_unused, device, backend, inline
+    del keep_unused, device, backend, inline, in_shardings, out_shardings, compiler_options
     if fun is None:
         return functools.partial(
             jit,

@@ -51,6 +51,7 @@ def eval_jaxpr(jaxpr: Jaxpr, consts: Sequence[Any], *args: Any) -> list[Any]:
     """
     return _evaluate(jaxpr, (*consts, *args))
 
+
 __all__ = [
     "AbstractValue",
     "Atom",

@@ -7,6 +7,7 @@ and registered classes. Everything else is a leaf, deques and unregistered datac
 from __future__ import annotations
 
 import builtins
+import collections
 import dataclasses
 import functools
 import threading
@@ -413,6 +414,18 @@ def register_pytree_node(
 
     _optree().register_pytree_node(nodetype, flat, unflatten_func, namespace=_NAMESPACE)
     _child_keys[nodetype] = lambda x: flat(x)[2]
+
+
+def is_node_type(kind: type) -> bool:
+    """Whether values of this very type are nodes of pytrees; named tuples have no entry.
+
+    >>> is_node_type(dict), is_node_type(int)
+    (True, False)
+    """
+    if kind is type(None):
+        return True
+    entry = _optree().register_pytree_node.get(kind, namespace=_NAMESPACE)
+    return entry is not None and kind is not collections.deque
 
 
 def register_pytree_with_keys(

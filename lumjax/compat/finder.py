@@ -8,7 +8,7 @@ import logging
 import sys
 from collections.abc import Iterable, Sequence
 from importlib.abc import Loader
-from importlib.machinery import ModuleSpec
+from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any
 
@@ -21,6 +21,16 @@ _ROOTS = ("jax", "jaxlib")
 
 def _is_ours(name: str) -> bool:
     return name.partition(".")[0] in _ROOTS
+
+
+def _asked_for(fullname: str, path: Sequence[str] | None) -> str:
+    """JAX's name of a module. `from jax.experimental import x` asks for `lumjax.experimental.x`, as
+    modules know their own names; where lumjax has that, it is not ours to answer.
+    """
+    if not fullname.startswith("lumjax."):
+        return fullname
+    name = f"jax.{fullname.removeprefix('lumjax.')}"
+    return "" if name not in MODULES or PathFinder.find_spec(fullname, path) else name
 
 
 class _Distribution(importlib.metadata.Distribution):
@@ -60,11 +70,12 @@ class _Finder:
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """The spec of a module that has a counterpart."""
-        del path, target
-        if not _is_ours(fullname) or fullname not in MODULES:
+        del target
+        name = _asked_for(fullname, path)
+        if name not in MODULES:
             return None
-        found = MODULES[fullname]
-        package = any(name.startswith(f"{fullname}.") for name in MODULES)
+        found = MODULES[name]
+        package = any(other.startswith(f"{name}.") for other in MODULES)
         return ModuleSpec(fullname, _Loader(found), origin=found, is_package=package)
 
     def find_distributions(

@@ -26,8 +26,13 @@ _INSIDE = {
     "_src.core": "core",
     "_src.dispatch": "compat.internals.dispatch",
     "_src.dtypes": "compat.internals.dtypes",
+    "_src.checkify": "experimental.checkify",
+    "_src.state.types": "compat.internals.refs",
+    "_src.tree_util": "compat.internals.trees",
     "_src.traceback_util": "extend.source_info_util",
     "api_util": "compat.api_util",
+    "experimental.hijax": "compat.internals.refs",
+    "ref": "compat.internals.refs",
     "interpreters": "compat.interpreters",
     "interpreters.ad": "compat.interpreters.ad",
     "interpreters.batching": "compat.interpreters.batching",
@@ -39,6 +44,7 @@ _INSIDE = {
 
 MODULES: dict[str, str] = {
     "jax": "lumjax.compat.top",
+    "jax._src.state": "lumjax.compat.internals.refs",
     **{f"jax.{name}": f"lumjax.{target}" for name, target in _INSIDE.items()},
     "jax.version": "lumjax.compat.version",
     "jaxlib": "lumjax.compat.jaxlib",

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from lumjax.compat.internals.refs import Ref as Ref
+from lumjax.compat.internals.refs import new_ref as new_ref
 from lumjax.compat.modules import MODULES, VERSION
 
 __path__: list[str] = []  # a package: its submodules come from the hook

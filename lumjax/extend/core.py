@@ -33,6 +33,10 @@ def get_opaque_trace_state(convention: Any = None) -> OpaqueTraceState:
     return OpaqueTraceState(tuple(active_traces()))
 
 
+class Effect:
+    """What a primitive of another library does besides computing."""
+
+
 def find_top_trace(values: Any = None) -> Trace:
     """The transformation that receives operations now.
 

@@ -281,8 +281,9 @@ def sort_key_val(keys: Any, values: Any, dimension: int = -1, is_stable: bool = 
     return ops.sort([keys, values], dimension, is_stable, 1)
 
 
-def broadcast(operand: Any, sizes: Sequence[int]) -> Any:
+def broadcast(operand: Any, sizes: Sequence[int], *, out_sharding: Any = None) -> Any:
     """`operand` with new leading axes of the given sizes."""
+    del out_sharding
     shape = tuple(aval_of(ops.asvalue(operand)).shape)
     rank = len(sizes)
     return ops.broadcast_in_dim(operand, (*sizes, *shape), range(rank, rank + len(shape)))
@@ -385,8 +386,11 @@ def reduce(
     init_values: Any,
     computation: Callable[[Any, Any], Any],
     dimensions: Sequence[int],
+    *,
+    out_sharding: Any = None,
 ) -> Any:
     """Reduce along axes by any associative computation, by halving."""
+    del out_sharding
     flat, treedef = tree.flatten(operands)
     inits = tree.leaves(init_values)
     axes = ops.canonical_axes("lax.reduce", dimensions, aval_of(flat[0]).ndim)

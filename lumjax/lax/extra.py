@@ -275,12 +275,12 @@ def rng_uniform(a: Any, b: Any, shape: Sequence[int]) -> Any:
 
 def _approximate(
     operand: Any, k: int, axis: int, override: int, aggregate: bool, largest: bool
-) -> tuple[Any, Any]:
+) -> list[Any]:
     del override, aggregate
     if largest:
         return ops.top_k(operand, k, axis)
     values, places = ops.top_k(ops.neg(operand), k, axis)
-    return ops.neg(values), places
+    return [ops.neg(values), places]
 
 
 def approx_max_k(
@@ -290,7 +290,7 @@ def approx_max_k(
     recall_target: float = 0.95,
     reduction_input_size_override: int = -1,
     aggregate_to_topk: bool = True,
-) -> tuple[Any, Any]:
+) -> list[Any]:
     """The k greatest elements along an axis and their positions; exact here.
 
     >>> approx_max_k(np.array([1.0, 3.0, 2.0], np.float32), 2)[1].tolist()
@@ -309,7 +309,7 @@ def approx_min_k(
     recall_target: float = 0.95,
     reduction_input_size_override: int = -1,
     aggregate_to_topk: bool = True,
-) -> tuple[Any, Any]:
+) -> list[Any]:
     """The k least elements along an axis and their positions; exact here."""
     del recall_target
     return _approximate(
@@ -453,6 +453,8 @@ def ragged_dot(
     precision: Any = None,
     preferred_element_type: Any = None,
     group_offset: Any = None,
+    *,
+    out_sharding: Any = None,
 ) -> Any:
     """Rows of `lhs` (m, k) in consecutive groups, each times its own matrix of `rhs` (g, k, n).
 
@@ -460,6 +462,7 @@ def ragged_dot(
     >>> ragged_dot(lhs, rhs, np.array([1, 2])).tolist()
     [[1.0], [2.0], [2.0]]
     """
+    del out_sharding
     if group_offset is not None:
         raise ArgumentTypeError(
             operation="lax.ragged_dot", required="group_offset None", got=repr(group_offset),

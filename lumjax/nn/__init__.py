@@ -23,6 +23,15 @@ from lumjax.trace.dim import same
 ArrayLike = Any
 
 
+def identity(x: ArrayLike) -> Any:
+    """`x` as an array.
+
+    >>> identity(2.5).tolist()
+    2.5
+    """
+    return jnp.asarray(x)
+
+
 @custom_jvp
 def relu(x: ArrayLike) -> Any:
     """max(x, 0); its slope at 0 is 0.

@@ -29,14 +29,16 @@ def _dtype(dtype: Any, default: Any) -> Any:
     return dt.canonicalize(default if dtype is None else dtype)
 
 
-def zeros(key: Any, shape: Sequence[int], dtype: Any = None) -> Any:
+def zeros(key: Any, shape: Sequence[int], dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """Zeros; the key is not used."""
+    del out_sharding
     del key
     return jnp.zeros(tuple(shape), _dtype(dtype, np.float64))
 
 
-def ones(key: Any, shape: Sequence[int], dtype: Any = None) -> Any:
+def ones(key: Any, shape: Sequence[int], dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """Ones; the key is not used."""
+    del out_sharding
     del key
     return jnp.ones(tuple(shape), _dtype(dtype, np.float64))
 

@@ -31,6 +31,7 @@ def array(
     ndmin: int = 0,
     *,
     device: Any = None,
+    out_sharding: Any = None,
 ) -> Any:
     """An array from numbers, arrays and nested sequences of them. Always a copy of a NumPy array.
 
@@ -41,6 +42,7 @@ def array(
     Array([[1, 2],
            [3, 4]], dtype=int32)
     """
+    del out_sharding
     del copy, order, device
     if dtype is not None:
         dtype = requested(dtype, "jnp.array")
@@ -139,12 +141,14 @@ def asarray(
     *,
     copy: bool | None = None,
     device: Any = None,
+    out_sharding: Any = None,
 ) -> Any:
     """`a` as an array; an Array is returned as it is, NumPy arrays are copied.
 
     >>> asarray([1.0, 2.0])
     Array([1., 2.], dtype=float32)
     """
+    del out_sharding
     del order, copy, device
     return array(a, dtype)
 
@@ -165,12 +169,20 @@ def copy(a: ArrayLike, order: str | None = None) -> Any:
     return asarray(a)
 
 
-def full(shape: Any, fill_value: ArrayLike, dtype: Any = None, *, device: Any = None) -> Any:
+def full(
+    shape: Any,
+    fill_value: ArrayLike,
+    dtype: Any = None,
+    *,
+    device: Any = None,
+    out_sharding: Any = None,
+) -> Any:
     """An array of `shape` filled with `fill_value`, which broadcasts.
 
     >>> full((2,), 7, float)
     Array([7., 7.], dtype=float32)
     """
+    del out_sharding
     del device
     shape = _as_shape(shape)
     value = array(fill_value, dtype)
@@ -179,12 +191,13 @@ def full(shape: Any, fill_value: ArrayLike, dtype: Any = None, *, device: Any = 
     return broadcast_to(value, shape)
 
 
-def broadcast_to(array: ArrayLike, shape: Any) -> Any:
+def broadcast_to(array: ArrayLike, shape: Any, *, out_sharding: Any = None) -> Any:
     """`array` broadcast to `shape` by NumPy's rules. Raises ShapeError where it does not fit.
 
     >>> broadcast_to(array([1.0]), (2,))
     Array([1., 1.], dtype=float32)
     """
+    del out_sharding
     value = ops.asvalue(array, "jnp.broadcast_to")
     target = _as_shape(shape)
     source = tuple(aval_of(value).shape)
@@ -201,29 +214,39 @@ def broadcast_to(array: ArrayLike, shape: Any) -> Any:
     return ops.broadcast_in_dim(value, target, range(start, len(target)))
 
 
-def zeros(shape: Any, dtype: Any = None, *, device: Any = None) -> Any:
+def zeros(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Any:
     """Zeros; float32 by default.
 
     >>> zeros((2,), int)
     Array([0, 0], dtype=int32)
     """
+    del out_sharding
     return full(shape, 0, requested(float if dtype is None else dtype, "jnp.zeros"), device=device)
 
 
-def ones(shape: Any, dtype: Any = None, *, device: Any = None) -> Any:
+def ones(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Any:
     """Ones; float32 by default."""
+    del out_sharding
     return full(shape, 1, requested(float if dtype is None else dtype, "jnp.ones"), device=device)
 
 
-def empty(shape: Any, dtype: Any = None, *, device: Any = None) -> Any:
+def empty(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Any:
     """The same as `zeros`: there is no uninitialised memory here."""
+    del out_sharding
     return zeros(shape, dtype, device=device)
 
 
 def full_like(
-    a: ArrayLike, fill_value: ArrayLike, dtype: Any = None, shape: Any = None, *, device: Any = None
+    a: ArrayLike,
+    fill_value: ArrayLike,
+    dtype: Any = None,
+    shape: Any = None,
+    *,
+    device: Any = None,
+    out_sharding: Any = None,
 ) -> Any:
     """`fill_value` in `a`'s shape and dtype."""
+    del out_sharding
     aval = _aval(a)
     target = aval.dtype if dtype is None else dtype
     out = full(aval.shape if shape is None else shape, fill_value, target, device=device)
@@ -231,13 +254,29 @@ def full_like(
     return ops.cast(out, aval.dtype, weak=True) if weak else out
 
 
-def zeros_like(a: ArrayLike, dtype: Any = None, shape: Any = None, *, device: Any = None) -> Any:
+def zeros_like(
+    a: ArrayLike,
+    dtype: Any = None,
+    shape: Any = None,
+    *,
+    device: Any = None,
+    out_sharding: Any = None,
+) -> Any:
     """Zeros in `a`'s shape and dtype."""
+    del out_sharding
     return full_like(a, 0, dtype, shape, device=device)
 
 
-def ones_like(a: ArrayLike, dtype: Any = None, shape: Any = None, *, device: Any = None) -> Any:
+def ones_like(
+    a: ArrayLike,
+    dtype: Any = None,
+    shape: Any = None,
+    *,
+    device: Any = None,
+    out_sharding: Any = None,
+) -> Any:
     """Ones in `a`'s shape and dtype."""
+    del out_sharding
     return full_like(a, 1, dtype, shape, device=device)
 
 
@@ -266,13 +305,20 @@ def _number(operation: str, x: Any) -> Any:
 
 
 def arange(
-    start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *, device: Any = None
+    start: Any,
+    stop: Any = None,
+    step: Any = None,
+    dtype: Any = None,
+    *,
+    device: Any = None,
+    out_sharding: Any = None,
 ) -> Any:
     """Evenly spaced values from start (0 if only one bound is given) up to, not including, stop.
 
     >>> arange(3)
     Array([0, 1, 2], dtype=int32)
     """
+    del out_sharding
     del device
     bounds = [_number("jnp.arange", x) for x in (start, stop, step)]
     given = [b for b in bounds if b is not None]

@@ -72,13 +72,19 @@ def _same(a: Any, b: Any) -> bool:
 
 @_logical
 def dot(
-    a: ArrayLike, b: ArrayLike, *, precision: Any = None, preferred_element_type: Any = None
+    a: ArrayLike,
+    b: ArrayLike,
+    *,
+    precision: Any = None,
+    preferred_element_type: Any = None,
+    out_sharding: Any = None,
 ) -> Any:
     """The last axis of `a` times the last but one of `b`, as numpy.dot.
 
     >>> dot(asarray([1, 2]), asarray([3, 4]))
     Array(11, dtype=int32)
     """
+    del out_sharding
     x, y = _pair(a, b, None)
     left, right = aval_of(x).ndim, aval_of(y).ndim
     if not left or not right:
@@ -94,7 +100,12 @@ def dot(
 
 @_logical
 def matmul(
-    a: ArrayLike, b: ArrayLike, *, precision: Any = None, preferred_element_type: Any = None
+    a: ArrayLike,
+    b: ArrayLike,
+    *,
+    precision: Any = None,
+    preferred_element_type: Any = None,
+    out_sharding: Any = None,
 ) -> Any:
     """The matrix product over the last two axes; the axes before broadcast, vectors count as
     matrices.
@@ -102,6 +113,7 @@ def matmul(
     >>> matmul(asarray([[1, 2]]), asarray([[3], [4]]))
     Array([[11]], dtype=int32)
     """
+    del out_sharding
     x, y = _pair(a, b, None)
     left: tuple[Any, ...] = aval_of(x).shape
     right: tuple[Any, ...] = aval_of(y).shape
@@ -234,8 +246,10 @@ def tensordot(
     *,
     precision: Any = None,
     preferred_element_type: Any = None,
+    out_sharding: Any = None,
 ) -> Any:
     """Sums of products over pairs of axes: a count of trailing/leading ones, or two lists."""
+    del out_sharding
     x, y = _pair(a, b, None)
     left, right = aval_of(x).ndim, aval_of(y).ndim
     if isinstance(axes, (int, np.integer)):
@@ -389,13 +403,14 @@ def einsum(
     precision: Any = None,
     preferred_element_type: Any = None,
     _dot_general: Callable[..., Any] = ops.dot_general,
+    out_sharding: Any = None,
 ) -> Any:
     """Einstein summation, contracted pairwise in a good order, each pair by one `_dot_general`.
 
     >>> einsum("ij,j->i", asarray([[1, 2], [3, 4]]), asarray([1, 1]))
     Array([3, 7], dtype=int32)
     """
-    del out, optimize
+    del out, optimize, out_sharding
     if not isinstance(subscripts, str):
         subscripts, operands = _from_lists(subscripts, operands)
     values = [asarray(x) for x in operands]

@@ -64,12 +64,20 @@ def size(a: ArrayLike, axis: Any = None) -> Any:
     return math.prod(lengths[k] for k in _axes("jnp.size", axis, len(lengths)))
 
 
-def reshape(a: ArrayLike, shape: Any, order: str = "C", *, copy: bool | None = None) -> Any:
+def reshape(
+    a: ArrayLike,
+    shape: Any,
+    order: str = "C",
+    *,
+    copy: bool | None = None,
+    out_sharding: Any = None,
+) -> Any:
     """`a` with another shape of the same size; one length may be -1. `order` is "C" or "F".
 
     >>> reshape(asarray([1, 2, 3, 4]), (2, -1)).shape
     (2, 2)
     """
+    del out_sharding
     del copy
     value = asarray(a)
     target = _fill_in(_shape(value), shape)
@@ -104,8 +112,9 @@ def _fill_in(source: tuple[Any, ...], shape: Any) -> tuple[Any, ...]:
     return tuple(total // known if k == unknown[0] else n for k, n in enumerate(target))
 
 
-def ravel(a: ArrayLike, order: str = "C") -> Any:
+def ravel(a: ArrayLike, order: str = "C", *, out_sharding: Any = None) -> Any:
     """`a` as one axis."""
+    del out_sharding
     return reshape(a, (-1,) if size(a) else (0,), order)
 
 
@@ -389,6 +398,7 @@ def repeat(
     axis: int | None = None,
     *,
     total_repeat_length: int | None = None,
+    out_sharding: Any = None,
 ) -> Any:
     """Each element repeated; `repeats` is one count or one per element of the axis.
 
@@ -397,6 +407,7 @@ def repeat(
     >>> repeat(asarray([1, 2]), 2)
     Array([1, 1, 2, 2], dtype=int32)
     """
+    del out_sharding
     value = asarray(a)
     if axis is None:
         value, axis = ravel(value), 0

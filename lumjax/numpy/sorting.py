@@ -209,8 +209,11 @@ def percentile(
     overwrite_input: bool = False,
     method: str = "linear",
     keepdims: bool = False,
+    *,
+    out_sharding: Any = None,
 ) -> Any:
     """The q-percentiles (q in [0, 100]) along axes."""
+    del out_sharding
     level = ops.div(ops.cast(asarray(q), np.float64), 100.0)
     return quantile(a, level, axis, out, overwrite_input, method, keepdims)
 
@@ -279,7 +282,12 @@ def isin(
 
 
 def bincount(
-    x: ArrayLike, weights: Any = None, minlength: int = 0, *, length: int | None = None
+    x: ArrayLike,
+    weights: Any = None,
+    minlength: int = 0,
+    *,
+    length: int | None = None,
+    out_sharding: Any = None,
 ) -> Any:
     """How often each integer of a vector occurs, or the sum of its `weights`; under jit give
     `length`.
@@ -291,6 +299,7 @@ def bincount(
     >>> bincount(asarray([0, 2, 2]))
     Array([1, 0, 2], dtype=int32)
     """
+    del out_sharding
     value = asarray(x)
     if dt.is_inexact(aval_of(value).dtype) or aval_of(value).ndim != 1:
         raise DTypeError(

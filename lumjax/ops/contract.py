@@ -110,13 +110,15 @@ def dot_general(
     dimension_numbers: Any,
     precision: Any = None,
     preferred_element_type: Any = None,
+    out_sharding: Any = None,
 ) -> Value:
     """Sums of products over the contracting axes, for every index of batch and free axes.
 
     `dimension_numbers` is ((lhs_contracting, rhs_contracting), (lhs_batch, rhs_batch)). The result
     has the batch axes, the free axes of lhs, the free axes of rhs. 16-bit floats accumulate in
-    float32.
+    float32. `out_sharding` has no say on one device.
     """
+    del out_sharding
     if aval_of(lhs).dtype != aval_of(rhs).dtype:
         lhs, rhs = promote_values(lhs, rhs, operation="dot_general")
     (lc, rc), (lb, rb) = dimension_numbers
@@ -364,8 +366,16 @@ dot_general_p = Primitive(
 )
 
 
-def dot(lhs: Value, rhs: Value, precision: Any = None, preferred_element_type: Any = None) -> Value:
+def dot(
+    lhs: Value,
+    rhs: Value,
+    precision: Any = None,
+    preferred_element_type: Any = None,
+    *,
+    out_sharding: Any = None,
+) -> Value:
     """The contraction of lhs's last axis with the first axis of a vector or matrix rhs."""
+    del out_sharding
     left, right = len(shape_of(lhs)), len(shape_of(rhs))
     if not 1 <= left <= 2 or not 1 <= right <= 2:
         raise ShapeError(

@@ -147,8 +147,10 @@ def conv_general_dilated(
     batch_group_count: int = 1,
     precision: Any = None,
     preferred_element_type: Any = None,
+    out_sharding: Any = None,
 ) -> Value:
     """Slide the kernel `rhs` over `lhs`; arguments are those of jax.lax.conv_general_dilated."""
+    del out_sharding
     name = "conv_general_dilated"
     if aval_of(lhs).dtype != aval_of(rhs).dtype:
         lhs, rhs = promote_values(lhs, rhs, operation=name)

@@ -55,11 +55,14 @@ def shape_of(x: Value) -> Shape:
 # ---- broadcast_in_dim
 
 
-def broadcast_in_dim(operand: Value, shape: Any, broadcast_dimensions: Any) -> Value:
+def broadcast_in_dim(
+    operand: Value, shape: Any, broadcast_dimensions: Any, *, out_sharding: Any = None
+) -> Value:
     """`operand` repeated to `shape`; its axis k becomes axis broadcast_dimensions[k] of the result.
 
     Sizes agree there, or the operand's is 1.
     """
+    del out_sharding
     return apply(
         broadcast_in_dim_p,
         operand,
@@ -166,8 +169,9 @@ broadcast_in_dim_p = Primitive(
 # ---- reshape
 
 
-def reshape(operand: Value, new_sizes: Any) -> Value:
+def reshape(operand: Value, new_sizes: Any, *, out_sharding: Any = None) -> Value:
     """The elements in row-major order under another shape; one size may be -1."""
+    del out_sharding
     sizes = static_dims("reshape", "a size", new_sizes)
     shape = aval_of(operand).shape
     if any(same(d, -1) for d in sizes):
@@ -376,8 +380,9 @@ rev_p = Primitive(
 # ---- reduce_sum
 
 
-def reduce_sum(operand: Value, axes: Any) -> Value:
+def reduce_sum(operand: Value, axes: Any, *, out_sharding: Any = None) -> Value:
     """The sum over `axes`; 16-bit floats accumulate in float32, integers wrap."""
+    del out_sharding
     axes = canonical_axes("reduce_sum", axes, len(shape_of(operand)))
     return apply(reduce_sum_p, operand, axes=axes)[0]
 

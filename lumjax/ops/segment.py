@@ -30,6 +30,8 @@ def segment_sum(
     unique_indices: bool = False,
     bucket_size: int | None = None,
     mode: Any = None,
+    *,
+    out_sharding: Any = None,
 ) -> Value:
     """Sums of the rows of `data` with equal segment ids.
 
@@ -40,6 +42,7 @@ def segment_sum(
     >>> segment_sum(np.array([1.0, 2.0, 4.0], np.float32), np.array([0, 1, 0])).tolist()
     [5.0, 2.0]
     """
+    del out_sharding
     flags = indices_are_sorted, unique_indices, bucket_size, mode
     return _reduced(
         "segment_sum", data, segment_ids, num_segments, flags, scatter_add, reduce_sum,
@@ -55,12 +58,15 @@ def segment_prod(
     unique_indices: bool = False,
     bucket_size: int | None = None,
     mode: Any = None,
+    *,
+    out_sharding: Any = None,
 ) -> Value:
     """Products of the rows of `data` with equal segment ids; 1 for a segment without rows.
 
     >>> segment_prod(np.array([1.0, 2.0, 4.0], np.float32), np.array([0, 1, 1])).tolist()
     [1.0, 8.0]
     """
+    del out_sharding
     flags = indices_are_sorted, unique_indices, bucket_size, mode
     return _reduced(
         "segment_prod", data, segment_ids, num_segments, flags, scatter_mul, reduce_prod,
@@ -76,12 +82,15 @@ def segment_max(
     unique_indices: bool = False,
     bucket_size: int | None = None,
     mode: Any = None,
+    *,
+    out_sharding: Any = None,
 ) -> Value:
     """Maxima of the rows of `data` with equal segment ids; the least value for an empty segment.
 
     >>> segment_max(np.array([1, 5, 3]), np.array([0, 0, 1])).tolist()
     [5, 3]
     """
+    del out_sharding
     flags = indices_are_sorted, unique_indices, bucket_size, mode
     return _reduced(
         "segment_max", data, segment_ids, num_segments, flags, scatter_max, reduce_max, lowest
@@ -96,12 +105,15 @@ def segment_min(
     unique_indices: bool = False,
     bucket_size: int | None = None,
     mode: Any = None,
+    *,
+    out_sharding: Any = None,
 ) -> Value:
     """Minima of the rows of `data` with equal segment ids; the greatest value for an empty segment.
 
     >>> segment_min(np.array([1, 5, 3]), np.array([0, 0, 1])).tolist()
     [1, 3]
     """
+    del out_sharding
     flags = indices_are_sorted, unique_indices, bucket_size, mode
     return _reduced(
         "segment_min", data, segment_ids, num_segments, flags, scatter_min, reduce_min, highest

@@ -453,8 +453,9 @@ def iota(dtype: Any, size: Dim) -> Value:
     return broadcasted_iota(dtype, (size,), 0)
 
 
-def broadcasted_iota(dtype: Any, shape: Any, dimension: int) -> Value:
+def broadcasted_iota(dtype: Any, shape: Any, dimension: int, *, out_sharding: Any = None) -> Value:
     """An array of `shape` that holds each element's position along axis `dimension`."""
+    del out_sharding
     shape = static_dims("iota", "a size", shape)
     axis = canonical_axis("iota", dimension, len(shape))
     return apply(iota_p, dtype=dt.canonicalize(dtype), shape=shape, dimension=axis)[0]

@@ -34,6 +34,8 @@ def multivariate_normal(
     shape: Shape | None = None,
     dtype: Any = None,
     method: str = "cholesky",
+    *,
+    out_sharding: Any = None,
 ) -> Any:
     """Normal vectors with a mean (..., n) and covariance matrix (..., n, n): (*shape, n).
 
@@ -44,6 +46,7 @@ def multivariate_normal(
     >>> multivariate_normal(key(0), jnp.zeros(2), jnp.eye(2), (5,)).shape
     (5, 2)
     """
+    del out_sharding
     middle, matrix = jnp.linalg.inexact(mean, cov)
     if method not in ("cholesky", "eigh", "svd"):
         raise ArgumentValueError(
@@ -75,8 +78,11 @@ def multivariate_normal(
     return middle + jnp.einsum("...ij,...j->...i", factor, draw)
 
 
-def pareto(key: Key, b: Any, shape: Shape | None = None, dtype: Any = None) -> Any:
+def pareto(
+    key: Key, b: Any, shape: Shape | None = None, dtype: Any = None, *, out_sharding: Any = None
+) -> Any:
     """Pareto with exponent b, from 1 on."""
+    del out_sharding
     kind = floating("random.pareto", dtype)
     shape = common_shape("random.pareto", shape, b)
     return jnp.exp(exponential(key, shape, kind) / jnp.asarray(b, kind))
@@ -91,16 +97,27 @@ def weibull_min(
     return jnp.power(-jnp.log1p(-draw), 1.0 / jnp.asarray(concentration)) * scale
 
 
-def rayleigh(key: Key, scale: Any, shape: Shape | None = None, dtype: Any = None) -> Any:
+def rayleigh(
+    key: Key, scale: Any, shape: Shape | None = None, dtype: Any = None, *, out_sharding: Any = None
+) -> Any:
     """Rayleigh with a scale."""
+    del out_sharding
     kind = floating("random.rayleigh", dtype)
     shape = common_shape("random.rayleigh", shape, scale)
     draw = uniform(key, shape, kind)
     return spread(scale, shape, kind) * jnp.sqrt(jnp.log(draw) * kind.type(-2))
 
 
-def lognormal(key: Key, sigma: Any = 1.0, shape: Shape | None = None, dtype: Any = None) -> Any:
+def lognormal(
+    key: Key,
+    sigma: Any = 1.0,
+    shape: Shape | None = None,
+    dtype: Any = None,
+    *,
+    out_sharding: Any = None,
+) -> Any:
     """The exponential of a normal draw with standard deviation sigma."""
+    del out_sharding
     kind = dt.canonicalize(np.float64 if dtype is None else dtype)
     if not dt.is_complex(kind):
         kind = floating("random.lognormal", kind)
@@ -109,7 +126,14 @@ def lognormal(key: Key, sigma: Any = 1.0, shape: Shape | None = None, dtype: Any
 
 
 def triangular(
-    key: Key, left: Any, mode: Any, right: Any, shape: Shape | None = None, dtype: Any = None
+    key: Key,
+    left: Any,
+    mode: Any,
+    right: Any,
+    shape: Shape | None = None,
+    dtype: Any = None,
+    *,
+    out_sharding: Any = None,
 ) -> Any:
     """Triangular on [left, right] with its peak at mode.
 
@@ -118,6 +142,7 @@ def triangular(
     >>> bool(((x >= 1) & (x <= 4)).all())
     True
     """
+    del out_sharding
     kind = floating("random.triangular", dtype)
     shape = common_shape("random.triangular", shape, left, mode, right)
     low, top, high = (spread(v, shape, kind) for v in (left, mode, right))
@@ -127,8 +152,11 @@ def triangular(
     return jnp.where(draw < (top - low) / (high - low), rising, falling)
 
 
-def wald(key: Key, mean: Any, shape: Shape | None = None, dtype: Any = None) -> Any:
+def wald(
+    key: Key, mean: Any, shape: Shape | None = None, dtype: Any = None, *, out_sharding: Any = None
+) -> Any:
     """Wald (inverse Gaussian) with a mean and scale 1."""
+    del out_sharding
     kind = floating("random.wald", dtype)
     shape = common_shape("random.wald", shape, mean)
     middle = spread(mean, shape, kind)
@@ -140,8 +168,9 @@ def wald(key: Key, mean: Any, shape: Shape | None = None, dtype: Any = None) -> 
     return jnp.where(uniform(keys[1], shape, kind) <= middle / (middle + x), x, square / x)
 
 
-def maxwell(key: Key, shape: Shape = (), dtype: Any = None) -> Any:
+def maxwell(key: Key, shape: Shape = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """Maxwell with scale 1: the length of a normal vector in space."""
+    del out_sharding
     kind = floating("random.maxwell", dtype)
     draw = normal(key, (*drawn_shape("random.maxwell", shape), 3), kind)
     return jnp.linalg.norm(draw, axis=-1)
@@ -159,8 +188,11 @@ def double_sided_maxwell(
     return rademacher(keys[1], full, kind) * maxwell(keys[0], full, kind) * scale + loc
 
 
-def generalized_normal(key: Key, p: Any, shape: Shape = (), dtype: Any = None) -> Any:
+def generalized_normal(
+    key: Key, p: Any, shape: Shape = (), dtype: Any = None, *, out_sharding: Any = None
+) -> Any:
     """Density proportional to exp(-|x|^p)."""
+    del out_sharding
     kind = floating("random.generalized_normal", dtype)
     shape = drawn_shape("random.generalized_normal", shape)
     keys = split(key)
@@ -168,7 +200,15 @@ def generalized_normal(key: Key, p: Any, shape: Shape = (), dtype: Any = None) -
     return rademacher(keys[1], shape, kind) * size ** (1 / p)
 
 
-def ball(key: Key, d: int, p: float = 2, shape: Shape = (), dtype: Any = None) -> Any:
+def ball(
+    key: Key,
+    d: int,
+    p: float = 2,
+    shape: Shape = (),
+    dtype: Any = None,
+    *,
+    out_sharding: Any = None,
+) -> Any:
     """Uniform in the unit ball of the p-norm in d dimensions: (*shape, d).
 
     >>> from lumjax.random.core import key
@@ -176,6 +216,7 @@ def ball(key: Key, d: int, p: float = 2, shape: Shape = (), dtype: Any = None) -
     >>> bool(((x**2).sum(-1) <= 1).all())
     True
     """
+    del out_sharding
     kind = floating("random.ball", dtype)
     shape = drawn_shape("random.ball", shape)
     keys = split(key)
@@ -185,7 +226,15 @@ def ball(key: Key, d: int, p: float = 2, shape: Shape = (), dtype: Any = None) -
     return direction / (size ** (1 / p))[..., None]
 
 
-def orthogonal(key: Key, n: int, shape: Shape = (), dtype: Any = None, m: int | None = None) -> Any:
+def orthogonal(
+    key: Key,
+    n: int,
+    shape: Shape = (),
+    dtype: Any = None,
+    m: int | None = None,
+    *,
+    out_sharding: Any = None,
+) -> Any:
     """Uniform among orthogonal (n, n) matrices, or among (n, m) ones with orthonormal columns
     (rows, if n < m).
 
@@ -194,6 +243,7 @@ def orthogonal(key: Key, n: int, shape: Shape = (), dtype: Any = None, m: int | 
     >>> bool(jnp.allclose(q @ q.T, jnp.eye(3), atol=1e-5))
     True
     """
+    del out_sharding
     kind = dt.canonicalize(np.float64 if dtype is None else dtype)
     columns = n if m is None else m
     size = (*drawn_shape("random.orthogonal", shape), max(n, columns), min(n, columns))

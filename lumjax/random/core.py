@@ -193,8 +193,9 @@ def fold_in(key: Key, data: Any) -> Key:
     return ops.random_wrap(words) if typed else words
 
 
-def bits(key: Key, shape: Shape = (), dtype: Any = np.uint32) -> Any:
+def bits(key: Key, shape: Shape = (), dtype: Any = np.uint32, *, out_sharding: Any = None) -> Any:
     """Uniform random unsigned integers of 8, 16, 32 or 64 bits."""
+    del out_sharding
     kind = dt.canonicalize(dtype)
     if not dt.is_unsigned(kind):
         raise DTypeError(
@@ -243,7 +244,13 @@ def floating(operation: str, dtype: Any) -> Any:
 
 
 def uniform(
-    key: Key, shape: Shape = (), dtype: Any = None, minval: Any = 0.0, maxval: Any = 1.0
+    key: Key,
+    shape: Shape = (),
+    dtype: Any = None,
+    minval: Any = 0.0,
+    maxval: Any = 1.0,
+    *,
+    out_sharding: Any = None,
 ) -> Any:
     """Uniform on [minval, maxval).
 
@@ -251,6 +258,7 @@ def uniform(
     >>> bool((x >= 0).all() & (x < 1).all())
     True
     """
+    del out_sharding
     kind = floating("random.uniform", dtype)
     shape = drawn_shape("random.uniform", shape)
     low, high = (jnp.asarray(v, kind) for v in (minval, maxval))
@@ -271,12 +279,15 @@ def uniform(
     return ops.max(low, ops.fma(unit, span, low))
 
 
-def randint(key: Key, shape: Shape, minval: Any, maxval: Any, dtype: Any = None) -> Any:
+def randint(
+    key: Key, shape: Shape, minval: Any, maxval: Any, dtype: Any = None, *, out_sharding: Any = None
+) -> Any:
     """Integers in [minval, maxval).
 
     >>> int(randint(key(0), (), 5, 6))
     5
     """
+    del out_sharding
     kind = dt.canonicalize(np.int64 if dtype is None else dtype)
     if not dt.is_integer(kind):
         raise DTypeError(
@@ -337,10 +348,13 @@ def _into_range(bound: Any, kind: Any) -> tuple[Any, Any]:
     return ops.cast(value, kind), beyond
 
 
-def bernoulli(key: Key, p: Any = 0.5, shape: Any = None, mode: str = "low") -> Any:
+def bernoulli(
+    key: Key, p: Any = 0.5, shape: Any = None, mode: str = "low", *, out_sharding: Any = None
+) -> Any:
     """True with probability p: bools of its shape by default. `mode` "high" draws with twice the
     bits, for probabilities below 1e-6.
     """
+    del out_sharding
     _check_mode("random.bernoulli", mode)
     chance = jnp.asarray(p)
     if not dt.is_floating(aval_of(chance).dtype):
@@ -370,12 +384,13 @@ def _check_mode(operation: str, mode: str | None) -> None:
 # ---- normal and its relatives
 
 
-def normal(key: Key, shape: Shape = (), dtype: Any = None) -> Any:
+def normal(key: Key, shape: Shape = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """Standard normal, by the inverse error function of a uniform draw.
 
     >>> normal(key(0), (3,)).shape
     (3,)
     """
+    del out_sharding
     kind = dt.canonicalize(np.float64 if dtype is None else dtype)
     if dt.is_complex(kind):
         part = np.dtype(f"f{kind.itemsize // 2}")
@@ -390,8 +405,17 @@ def normal(key: Key, shape: Shape = (), dtype: Any = None) -> Any:
     return ops.mul(np.array(np.sqrt(2), kind), ops.erf_inv(draw))
 
 
-def truncated_normal(key: Key, lower: Any, upper: Any, shape: Any = None, dtype: Any = None) -> Any:
+def truncated_normal(
+    key: Key,
+    lower: Any,
+    upper: Any,
+    shape: Any = None,
+    dtype: Any = None,
+    *,
+    out_sharding: Any = None,
+) -> Any:
     """Standard normal, cut to (lower, upper)."""
+    del out_sharding
     kind = floating("random.truncated_normal", dtype)
     low, high = jnp.asarray(lower, kind), jnp.asarray(upper, kind)
     common = ops.broadcast_shapes(tuple(aval_of(low).shape), tuple(aval_of(high).shape))
@@ -406,8 +430,16 @@ def truncated_normal(key: Key, lower: Any, upper: Any, shape: Any = None, dtype:
     return jnp.clip(out, low, high)
 
 
-def gumbel(key: Key, shape: Shape = (), dtype: Any = None, mode: str | None = None) -> Any:
+def gumbel(
+    key: Key,
+    shape: Shape = (),
+    dtype: Any = None,
+    mode: str | None = None,
+    *,
+    out_sharding: Any = None,
+) -> Any:
     """Standard Gumbel: -log(-log(uniform)); with mode "high" from twice the bits."""
+    del out_sharding
     _check_mode("random.gumbel", mode)
     kind = floating("random.gumbel", dtype)
     if mode == "high":
@@ -426,37 +458,42 @@ def _log(x: Any) -> Any:
     return ops.xla_log(x) if aval_of(x).dtype == dt.float32 else ops.log(x)
 
 
-def exponential(key: Key, shape: Shape = (), dtype: Any = None) -> Any:
+def exponential(key: Key, shape: Shape = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """Standard exponential."""
+    del out_sharding
     draw = uniform(key, shape, floating("random.exponential", dtype))
     return ops.neg(ops.log1p(ops.neg(draw)))
 
 
-def laplace(key: Key, shape: Shape = (), dtype: Any = None) -> Any:
+def laplace(key: Key, shape: Shape = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """Standard Laplace."""
+    del out_sharding
     kind = floating("random.laplace", dtype)
     low = np.array(-1.0 + float(dt.finfo(kind).epsneg), kind)
     draw = uniform(key, shape, kind, low, 1.0)
     return ops.mul(ops.sign(draw), ops.log1p(ops.neg(ops.abs(draw))))
 
 
-def logistic(key: Key, shape: Shape = (), dtype: Any = None) -> Any:
+def logistic(key: Key, shape: Shape = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """Standard logistic."""
+    del out_sharding
     kind = floating("random.logistic", dtype)
     draw = uniform(key, shape, kind, np.array(dt.finfo(kind).tiny, kind), 1.0)
     return _log(ops.div(draw, ops.sub(np.ones((), kind), draw)))
 
 
-def cauchy(key: Key, shape: Shape = (), dtype: Any = None) -> Any:
+def cauchy(key: Key, shape: Shape = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """Standard Cauchy."""
+    del out_sharding
     kind = floating("random.cauchy", dtype)
     draw = uniform(key, shape, kind, np.array(dt.finfo(kind).eps, kind), 1.0)
     centred = ops.sub(draw, np.array(0.5, kind))
     return ops.tan(ops.mul(np.array(np.pi, kind), centred))
 
 
-def rademacher(key: Key, shape: Shape = (), dtype: Any = None) -> Any:
+def rademacher(key: Key, shape: Shape = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """-1 or 1 with equal probability."""
+    del out_sharding
     kind = dt.canonicalize(np.int64 if dtype is None else dtype)
     coin = ops.cast(bernoulli(key, 0.5, shape), kind)
     return ops.sub(ops.mul(coin, kind.type(2)), kind.type(1))
@@ -472,8 +509,11 @@ def categorical(
     shape: Any = None,
     replace: bool = True,
     mode: str | None = None,
+    *,
+    out_sharding: Any = None,
 ) -> Any:
     """Indices drawn with probabilities softmax(logits) along an axis (the Gumbel-max trick)."""
+    del out_sharding
     values = jnp.asarray(logits)
     if not dt.is_floating(aval_of(values).dtype):
         values = ops.cast(values, np.float64)
@@ -514,12 +554,15 @@ def _shuffle(key: Key, x: Any, axis: int) -> Any:
     return x
 
 
-def permutation(key: Key, x: Any, axis: int = 0, independent: bool = False) -> Any:
+def permutation(
+    key: Key, x: Any, axis: int = 0, independent: bool = False, *, out_sharding: Any = None
+) -> Any:
     """A random permutation of range(x), or of an array along an axis.
 
     >>> sorted(permutation(key(0), 4).tolist())
     [0, 1, 2, 3]
     """
+    del out_sharding
     value = jnp.asarray(x)
     aval = aval_of(value)
     if not aval.ndim:

@@ -46,13 +46,16 @@ def _integer(operation: str, dtype: Any) -> dt.DType:
 # ---- poisson
 
 
-def poisson(key: Key, lam: Any, shape: Shape | None = None, dtype: Any = None) -> Any:
+def poisson(
+    key: Key, lam: Any, shape: Shape | None = None, dtype: Any = None, *, out_sharding: Any = None
+) -> Any:
     """Poisson with rate lam: integers.
 
     >>> from lumjax.random.core import key
     >>> bool((poisson(key(0), 3.0, (10,)) >= 0).all())
     True
     """
+    del out_sharding
     kind = _integer("random.poisson", dtype)
     shape = common_shape("random.poisson", shape, lam)
     rate = jnp.broadcast_to(ops.cast(jnp.asarray(lam), np.float32), shape)
@@ -267,8 +270,11 @@ def multinomial(
     return ops.cast(jnp.moveaxis(counts, 0, -1), kind)
 
 
-def geometric(key: Key, p: Any, shape: Shape | None = None, dtype: Any = None) -> Any:
+def geometric(
+    key: Key, p: Any, shape: Shape | None = None, dtype: Any = None, *, out_sharding: Any = None
+) -> Any:
     """The number of trials of probability p up to the first success, 1 or more: integers."""
+    del out_sharding
     kind = _integer("random.geometric", dtype)
     shape = common_shape("random.geometric", shape, p)
     (chance,) = jnp.linalg.inexact(p)

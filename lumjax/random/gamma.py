@@ -140,7 +140,9 @@ def _draw(name: str, f: Callable[..., Any], key: Key, a: Any, shape: Any, dtype:
     return f(key_data(key), spread(a, shape, kind))
 
 
-def gamma(key: Key, a: Any, shape: Shape | None = None, dtype: Any = None) -> Any:
+def gamma(
+    key: Key, a: Any, shape: Shape | None = None, dtype: Any = None, *, out_sharding: Any = None
+) -> Any:
     """Gamma with shape parameter a > 0 and scale 1; differentiable in a.
 
     Shapes: `shape` or that of a, which broadcasts to it.
@@ -149,15 +151,27 @@ def gamma(key: Key, a: Any, shape: Shape | None = None, dtype: Any = None) -> An
     >>> bool((gamma(key(0), 2.0, (10,)) > 0).all())
     True
     """
+    del out_sharding
     return _draw("gamma", _gamma, key, a, shape, dtype)
 
 
-def loggamma(key: Key, a: Any, shape: Shape | None = None, dtype: Any = None) -> Any:
+def loggamma(
+    key: Key, a: Any, shape: Shape | None = None, dtype: Any = None, *, out_sharding: Any = None
+) -> Any:
     """The logarithm of a gamma sample, accurate for small a."""
+    del out_sharding
     return _draw("loggamma", _log_gamma, key, a, shape, dtype)
 
 
-def beta(key: Key, a: Any, b: Any, shape: Shape | None = None, dtype: Any = None) -> Any:
+def beta(
+    key: Key,
+    a: Any,
+    b: Any,
+    shape: Shape | None = None,
+    dtype: Any = None,
+    *,
+    out_sharding: Any = None,
+) -> Any:
     """Beta with parameters a, b > 0; differentiable in both.
 
     >>> from lumjax.random.core import key
@@ -165,6 +179,7 @@ def beta(key: Key, a: Any, b: Any, shape: Shape | None = None, dtype: Any = None
     >>> bool(((x > 0) & (x < 1)).all())
     True
     """
+    del out_sharding
     kind = floating("random.beta", dtype)
     shape = common_shape("random.beta", shape, a, b)
     keys = split(key)
@@ -175,13 +190,16 @@ def beta(key: Key, a: Any, b: Any, shape: Shape | None = None, dtype: Any = None
     return one / (one + two)
 
 
-def dirichlet(key: Key, alpha: Any, shape: Shape | None = None, dtype: Any = None) -> Any:
+def dirichlet(
+    key: Key, alpha: Any, shape: Shape | None = None, dtype: Any = None, *, out_sharding: Any = None
+) -> Any:
     """Dirichlet with parameters alpha (..., n): points (*shape, n) that sum to 1.
 
     >>> from lumjax.random.core import key
     >>> dirichlet(key(0), jnp.ones(3), (4,)).shape
     (4, 3)
     """
+    del out_sharding
     kind = floating("random.dirichlet", dtype)
     value = jnp.asarray(alpha, kind)
     if not aval_of(value).ndim:
@@ -196,16 +214,28 @@ def dirichlet(key: Key, alpha: Any, shape: Shape | None = None, dtype: Any = Non
     return weights / jnp.sum(weights, axis=-1, keepdims=True)
 
 
-def chisquare(key: Key, df: Any, shape: Shape | None = None, dtype: Any = None) -> Any:
+def chisquare(
+    key: Key, df: Any, shape: Shape | None = None, dtype: Any = None, *, out_sharding: Any = None
+) -> Any:
     """Chi-square with `df` degrees of freedom."""
+    del out_sharding
     kind = floating("random.chisquare", dtype)
     shape = common_shape("random.chisquare", shape, df)
     half = jnp.asarray(df, kind) / kind.type(2)
     return jnp.exp(loggamma(key, half, shape, kind)) * kind.type(2)
 
 
-def f(key: Key, dfnum: Any, dfden: Any, shape: Shape | None = None, dtype: Any = None) -> Any:
+def f(
+    key: Key,
+    dfnum: Any,
+    dfden: Any,
+    shape: Shape | None = None,
+    dtype: Any = None,
+    *,
+    out_sharding: Any = None,
+) -> Any:
     """Fisher's F with `dfnum` and `dfden` degrees of freedom."""
+    del out_sharding
     kind = floating("random.f", dtype)
     shape = common_shape("random.f", shape, dfnum, dfden)
     keys = split(key)
@@ -214,8 +244,11 @@ def f(key: Key, dfnum: Any, dfden: Any, shape: Shape | None = None, dtype: Any =
     return top / (chisquare(keys[0], below, shape, kind) / below)
 
 
-def t(key: Key, df: Any, shape: Shape | None = None, dtype: Any = None) -> Any:
+def t(
+    key: Key, df: Any, shape: Shape | None = None, dtype: Any = None, *, out_sharding: Any = None
+) -> Any:
     """Student's t with `df` degrees of freedom."""
+    del out_sharding
     kind = floating("random.t", dtype)
     shape = common_shape("random.t", shape, df)
     keys = split(key)
