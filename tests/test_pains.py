@@ -4,7 +4,9 @@ tests of each part; messages are in tests/golden/errors.txt.
 
 from __future__ import annotations
 
+import re
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,6 +18,33 @@ from lumjax.compile import compiler
 from lumjax.config import config
 
 jit = lumjax.jit
+# Which messages of tests/golden/errors.txt belong to a row; the other rows are about no message.
+MESSAGES = {
+    2: ["why it was traced again"],
+    6: ["nan outside of jit", "nan under jit", "nan in a backward pass", "nan in a scan",
+        "nan in an argument", "infinity"],
+    7: ["bool of a traced value", "bool under vmap", "bool in the body of a scan",
+        "range of a traced value", "int of a traced value", "float of a traced value",
+        "list index", "numpy of a traced value", "item of a traced value", "bool mask as an index",
+        "slice bound", "shape from a traced value"],
+    8: ["tracer used after its jit", "leak check", "side effect"],
+    9: ["known index", "known index, take", "traced index", "traced update", "dynamic_slice"],
+    10: ["wrapped sum", "lossy cast", "division of integers by zero", "large int64"],
+    11: ["float64 asked for", "float64 input is rounded"],
+    13: ["use after donation", "donated twice", "donation of no use"],
+    16: ["no CUDA"],
+    18: ["key used twice", "key used twice under jit"],
+    19: ["unhashable static", "reverse through while_loop", "too few steps"],
+}  # fmt: skip
+
+
+def test_every_row_is_here_and_its_messages_are_agreed():
+    rows = [int(name.split("_")[1]) for name in globals() if name.startswith("test_") and
+            name.split("_")[1].isdigit()]  # fmt: skip
+    assert sorted(rows) == list(range(1, 20))
+    golden = Path(__file__).with_name("golden") / "errors.txt"
+    agreed = re.findall(r"== (.*)\n", golden.read_text(encoding="utf-8"))
+    assert {m for names in MESSAGES.values() for m in names} <= set(agreed)
 
 
 @pytest.fixture(autouse=True)

@@ -16,6 +16,7 @@ import lumjax.numpy as jnp
 from lumjax import lax, random
 from lumjax.config import config
 from lumjax.experimental import checkify
+from lumjax.ops import narrowing
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden" / "errors.txt"
 jit = lumjax.jit
@@ -108,6 +109,14 @@ def retraced():
     raise Told(re.sub(r"[\d.]+ ms", "N ms", str(f.explain())))
 
 
+def rounded():
+    narrowing._said.clear()
+    try:
+        return jnp.asarray(np.full(3, 1 / 3))
+    finally:
+        narrowing._said.clear()
+
+
 class Told(Exception):
     """Carries a report that is no error."""
 
@@ -174,6 +183,8 @@ CASES = {
     ),
     "large int64": ({}, lambda: jit(lambda x: x)(np.int64(2**32))),
     "float64 asked for": ({}, lambda: jnp.zeros(3, np.float64)),
+    "float64 input is rounded": ({"warn_narrowing": True}, rounded),
+    "no CUDA": ({"backend": "cuda"}, lambda: jit(lambda x: x * 5)(X)),
     "key used twice": ({"debug_key_reuse": True}, used_twice),
     "key used twice under jit": ({"debug_key_reuse": True}, lambda: jit(used_twice)()),
     "use after donation": ({}, after_donation),
