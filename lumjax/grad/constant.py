@@ -19,7 +19,8 @@ from lumjax.trace.stage import StageTrace, StageTracer
 
 NDArray: TypeAlias = np.ndarray[Any, Any]
 
-_LIMIT = 1 << 22  # elements of a constant that is computed; repeated ones do not count
+_LIMIT = 1 << 26  # bytes of a constant that is computed; repeated ones do not count
+_KEPT = 1 << 22  # bytes of one that is kept for later questions
 _DEPTH = 64  # operations in a row
 
 
@@ -67,6 +68,11 @@ class _Constants:
             self.value[atom] = np.asarray(outs[k])
         return self.value[atom]
 
+    def drop_large(self) -> None:
+        """Forget large values; they are computed again when they are asked for."""
+        for atom in [a for a, x in self.value.items() if x.nbytes > _KEPT and a in self.producer]:
+            del self.value[atom]
+
 
 def _is_cheap(eqn: Eqn) -> bool:
     """Whether an equation may be evaluated while tracing."""
@@ -78,7 +84,8 @@ def _is_cheap(eqn: Eqn) -> bool:
 def _is_small(var: Var, eqn: Eqn) -> bool:
     if not all(isinstance(n, int) for n in var.aval.shape):
         return False
-    return eqn.prim is broadcast_in_dim_p or int(var.aval.size) <= _LIMIT
+    size = int(var.aval.size) * var.aval.dtype.itemsize
+    return eqn.prim is broadcast_in_dim_p or size <= _LIMIT
 
 
 _constants: weakref.WeakKeyDictionary[StageTrace, _Constants] = weakref.WeakKeyDictionary()
@@ -91,7 +98,9 @@ def known_value(x: Value) -> NDArray | None:
     if isinstance(x, StageTracer) and isinstance(x.owner, StageTrace):
         found = _constants.setdefault(x.owner, _Constants())
         found.update(x.owner)
-        return found.get(x.var)
+        value = found.get(x.var)
+        found.drop_large()
+        return value
     return None if isinstance(x, Tracer) else np.asarray(x)
 
 

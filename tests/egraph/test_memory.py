@@ -127,7 +127,7 @@ def test_no_mask_or_grouping_stores_rows(score, shared, longer, width):
         ("causal", 8192, False),
         ("causal, finfo.min", 8192, False),
         ("causal, additive", 8192, False),
-        ("causal", 2048, True),
+        ("causal", 8192, True),
     ],
 )
 def test_causal_rows_multiply_little_more_than_half(score, time, back):
@@ -137,8 +137,10 @@ def test_causal_rows_multiply_little_more_than_half(score, time, back):
     g = weighed(f) if back else f
     (planned,) = plans(g, *args[:back], *args)
     kinds = [check(planned.layout, m).kernel(planned.layout.fold)[2] for m in planned.groups]
-    assert len(kinds) == (3 if back else 1)
-    for roles in kinds:
+    assert len(kinds) <= (4 if back else 1)
+    loops = [roles for roles in kinds if roles is not None]
+    assert len(loops) == (3 if back else 1)
+    for roles in loops:
         first, last = (symbol(n) for n in ("first", "last"))
         begin, end = (symbol(n) for n in ("begin", "end"))
         idle = decide(roles).idle({roles.rows.name: (first, last), roles.along.name: (begin, end)})

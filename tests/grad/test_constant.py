@@ -76,13 +76,21 @@ def test_a_hoisted_tracer_is_unknown():
 
 
 def test_limits(monkeypatch):
-    monkeypatch.setattr(constant, "_LIMIT", 10)
+    monkeypatch.setattr(constant, "_LIMIT", 40)
     assert inside(lambda: known_value(causal(3))) is not None
     assert inside(lambda: known_value(causal(4))) is None
     # A repeated element does not count.
     assert inside(lambda: known_value(broadcast_in_dim(np.float32(1), (9, 9), ()))) is not None
     monkeypatch.setattr(constant, "_DEPTH", 2)
     assert inside(lambda: known_value(sin(sin(sin(broadcast_in_dim(1.0, (3,), ())))))) is None
+
+
+def test_large_values_are_computed_again(monkeypatch):
+    monkeypatch.setattr(constant, "_KEPT", 4)
+    first, second = inside(lambda: [known_value(x) for x in [causal(4)] * 2])
+    np.testing.assert_array_equal(first, np.tri(4, dtype=bool))
+    np.testing.assert_array_equal(first, second)
+    assert first is not second
 
 
 def test_symbolic_sizes_and_effects_are_left_alone():
