@@ -1,6 +1,7 @@
 """The table of edge gradients, in terms of a library: `table(lumjax)`, or `table(jax)`.
 
-`python tests/grad/kinks.py` prints JAX's first derivatives as JSON, in a process of its own.
+`python tests/grad/kinks.py` prints JAX's first derivatives in reverse and forward mode as JSON, in
+a process of its own.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ if __name__ == "__main__":
     import jax
 
     found = {
-        name: np.asarray(jax.grad(f)(x)).astype(float).tolist()
+        name: [np.asarray(d(f)(x)).astype(float).tolist() for d in (jax.grad, jax.jacfwd)]
         for name, f, x, _, _, theirs in table(jax)
         if theirs is not None
     }

@@ -72,6 +72,27 @@ def test_grad_compat_restores_jax(row):
         same(grad(f)(x), jax_first)
 
 
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("mode", ["forward", "reverse, compiled", "forward, compiled"])
+@pytest.mark.parametrize(
+    "row",
+    [row for row in TABLE if row[5] is not None],
+    ids=[r[0] for r in TABLE if r[5] is not None],
+)
+def test_grad_compat_restores_jax_in_every_mode(row, mode):
+    _, f, x, _, _, jax_first = row
+    forward = mode.startswith("forward")
+    derivative = (jacfwd if forward else grad)(f)
+    with config.scope(grad_compat="jax", search_evaluations=0):
+        found = (jit(derivative) if mode.endswith("compiled") else derivative)(x)
+    same(found, jax_forward(row) if forward else jax_first)
+
+
+def jax_forward(row):
+    """JAX in forward mode: there `where` chooses among tangents, which drops NaN."""
+    return row[3] if row[0].startswith("where") else row[5]
+
+
 COMPILED = {
     "reverse": grad,
     "forward": jacfwd,
@@ -121,7 +142,9 @@ def test_the_jax_column_is_what_jax_does():
     assert sorted(found) == sorted(row[0] for row in TABLE if row[5] is not None)
     for row in TABLE:
         if row[5] is not None:
-            same(found[row[0]], row[5])
+            reverse, forward = found[row[0]]
+            same(reverse, row[5])
+            same(forward, jax_forward(row))
 
 
 def test_norm_of_rows_some_of_which_are_zero():
