@@ -14,6 +14,7 @@ from lumjax.testing.checks import check_deterministic as check_deterministic
 from lumjax.testing.checks import check_grads as check_grads
 from lumjax.testing.checks import check_jit as check_jit
 from lumjax.testing.checks import check_linearity as check_linearity
+from lumjax.testing.checks import check_remat as check_remat
 from lumjax.testing.checks import check_vmap as check_vmap
 from lumjax.testing.checks import ulp_error as ulp_error
 from lumjax.testing.claims import check_program as check_program

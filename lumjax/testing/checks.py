@@ -13,6 +13,7 @@ from lumjax import dtype as dt
 from lumjax import tree
 from lumjax.compile import jit
 from lumjax.config import config
+from lumjax.control.checkpoint import checkpoint
 from lumjax.errors import ArgumentValueError
 from lumjax.grad.forward import jvp
 from lumjax.grad.linear import vjp
@@ -302,6 +303,32 @@ def check_deterministic(f: Callable[..., Any], args: Sequence[Any], *, n: int = 
     for _ in range(n - 1):
         again = [to_raw(x).tobytes() for x in tree.leaves(f(*args))]
         assert again == first, "two runs differ"
+
+
+def check_remat(
+    f: Callable[..., Any], args: Sequence[Any], *, policy: Any = None, seed: int = 0
+) -> None:
+    """`checkpoint(f)` has f's values and cotangents, eagerly and compiled: recomputing what the
+    backward pass needs changes nothing. `policy` says what is kept (`checkpoint_policies`).
+
+    >>> check_remat(lambda x: x * x, (np.float32(2.0),))
+    """
+    flat, primals = _flat(f, args)
+    rng = np.random.default_rng(seed)
+
+    def pulled(run: Callable[..., list[Any]]) -> Callable[..., Any]:
+        def both(*xs: Any) -> Any:
+            outs, pull = vjp(run, *xs)
+            return outs, pull(cts)
+
+        return both
+
+    cts = [_direction(rng, x) for x in flat(*primals)]
+    wanted = tree.leaves(pulled(flat)(*primals))
+    again = pulled(checkpoint(flat, policy=policy))
+    for what, run in (("eagerly", again), ("compiled", jit(again))):
+        for x, y in zip(tree.leaves(run(*primals)), wanted, strict=True):
+            assert_close(x, y, f"checkpointed {what}")
 
 
 def ulp_error(y: Any, reference: Any) -> NDArray:
