@@ -96,9 +96,7 @@ class _ExpandTrace(StageTrace):
             found = [self._bare(x) for x in super().process(prim, given, params)]
         else:
             found = self._moved(prim, args, params)
-        return tuple(
-            _Keys(self, x) if is_keyed(a) else x for x, a in zip(found, outs, strict=True)
-        )
+        return tuple(_Keys(self, x) if is_keyed(a) else x for x, a in zip(found, outs, strict=True))
 
     def words(self, x: Value) -> Value:
         """The words of keys; any other value as it is."""

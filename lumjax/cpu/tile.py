@@ -17,7 +17,7 @@ from lumjax.target import Target
 from lumjax.trace import dim as dims
 from lumjax.trace.dim import Dim
 
-UNROLL = 2  # steps of the innermost k loop per trip; with more, LLVM lifts loads and spills
+UNROLL = 1  # steps of the innermost k loop per trip: with 2 or 4, LLVM lifts loads and spills
 LINE = 64  # bytes of a line of the cache
 LIGHT_EPILOGUE = 48  # operations, over the whole tile, up to which the epilogue is written out
 

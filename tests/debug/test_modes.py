@@ -86,9 +86,7 @@ def test_a_nan_is_named(name):
 
 MASKED = {
     "where": jit(lambda x: jnp.where(x > 0, jnp.log(x), 0.0)),
-    "gradient of where": jit(
-        lumjax.grad(lambda x: jnp.sum(jnp.where(x > 0, jnp.sqrt(x), 0.0)))
-    ),
+    "gradient of where": jit(lumjax.grad(lambda x: jnp.sum(jnp.where(x > 0, jnp.sqrt(x), 0.0)))),
     "masked softmax": jit(
         lumjax.grad(lambda x: lumjax.nn.softmax(jnp.where(x > 0, x, -jnp.inf))[0])
     ),
@@ -218,9 +216,9 @@ FINE = {
     "fold_in": lambda k: [random.normal(random.fold_in(k, i)) for i in range(3)],
     "clone": lambda k: random.normal(k) + random.normal(random.clone(k)),
     "vmap": lambda k: lumjax.vmap(random.normal)(random.split(k)),
-    "checkpoint": lambda k: lumjax.grad(
-        lumjax.checkpoint(lambda x: jnp.sin(x * random.normal(k)))
-    )(1.0),
+    "checkpoint": lambda k: lumjax.grad(lumjax.checkpoint(lambda x: jnp.sin(x * random.normal(k))))(
+        1.0
+    ),
     "poisson": lambda k: random.poisson(k, 3.0, (5,)),
     "binomial": lambda k: random.binomial(k, 10, 0.4, (5,)),
     "gamma": lambda k: random.gamma(k, 0.5, (5,)),
