@@ -22,7 +22,7 @@ from lumjax.kernel.term import Reduction, Root, Term, free_names, subterms
 
 _GAIN = 0.99  # another program must be predicted this much cheaper than the traced one
 _NEAR = 1.1  # a price this near to the least possible one ends the search
-_PROGRAMS = 3  # of the extraction to begin with: cheapest, streamed, traced and streamed
+_PROGRAMS = 4  # of the extraction to begin with: cheapest, streamed, merged, traced and streamed
 _ROLLOUTS = 400
 _FINALISTS = 3
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TypeAlias, assert_never
 
 from lumjax.egraph.cost import Machine
@@ -125,8 +126,8 @@ class Extraction:
 
     def programs(self, limit: int) -> list[Terms]:
         """Distinct programs, at most `limit`: the cheapest, the one in which the fewest reductions
-        wait, the traced one with scaled sums, then single flips of the first two, those first that
-        change what is reduced.
+        wait, that with sums of sums as one, the traced one with scaled sums, then single flips of
+        the first two, those first that change what is reduced.
         """
         found: dict[Terms, None] = {}
         for choice in self.choices():
@@ -146,6 +147,7 @@ class Extraction:
         start = {c: b.node for c, b in self._settle(eager).items()}
         streamed = self._climb(start, eager)
         yield streamed
+        yield self._merged(streamed)
         scaled = {c: n for c, n in streamed.items() if _is_scaled(n)}
         yield {**streamed, **self.classes.traced, **scaled}
         flips = [*self._flips(cheapest), *self._flips(streamed)]
@@ -173,6 +175,21 @@ class Extraction:
             if cost == before:
                 break
         return choice
+
+    def _merged(self, choice: dict[int, Node]) -> dict[int, Node]:
+        """The program with every sum of a sum as one: it takes several of them to share a loop."""
+        found = dict(choice)
+        for c in self.weigher.order(self.classes.roots, choice) or []:
+            outer = found[c].shape
+            if not isinstance(outer, Reducing):
+                continue
+            below = found[found[c].args[0]]
+            inner = below.shape
+            if isinstance(inner, Reducing) and inner.op is outer.op and len(below.args) == 1:
+                one = replace(outer, axes=outer.axes | inner.axes)
+                node = Node(one, below.args)
+                found[c] = node if node in self.usable[c] else found[c]
+        return found
 
     def _alternatives(self, choice: Choice, weigher: Weigher) -> Iterator[tuple[int, Node]]:
         """The nodes that the classes of a program may have instead; ends when time is up."""
