@@ -10,61 +10,54 @@ from __future__ import annotations
 
 # ruff: noqa: I001
 # fmt: off
-import gc as _gc
 import typing as _typing
 
-_collects = _gc.isenabled()
-_gc.disable()  # loading makes next to no garbage, and looking for it takes a twentieth of the time
-try:
-    from lumjax import (
-        errors as errors,
-        lax as lax,
-        numpy as numpy,
-        profiler as profiler,
-        tree as tree,
-        typing as typing,
-    )
-    from lumjax.api import (
-        ClosedJaxpr as ClosedJaxpr,
-        ShapeDtypeStruct as ShapeDtypeStruct,
-        ensure_compile_time_eval as ensure_compile_time_eval,
-        eval_shape as eval_shape,
-        make_jaxpr as make_jaxpr,
-        named_call as named_call,
-        named_scope as named_scope,
-    )
-    from lumjax.compile import clear_caches as clear_caches, jit as jit
-    from lumjax.config import config as config, enable_x64 as enable_x64
-    from lumjax.control.custom import custom_jvp as custom_jvp, custom_vjp as custom_vjp
-    from lumjax.dtype import float0 as float0
-    from lumjax.explain import explain as explain
-    from lumjax.grad.forward import jvp as jvp
-    from lumjax.grad.jacobian import hessian as hessian, jacfwd as jacfwd, jacrev as jacrev
-    from lumjax.grad.linear import (
-        linear_transpose as linear_transpose,
-        linearize as linearize,
-        vjp as vjp,
-    )
-    from lumjax.grad.reverse import grad as grad, value_and_grad as value_and_grad
-    from lumjax.lazy import later as _later
-    from lumjax.machine import (
-        block_until_ready as block_until_ready,
-        default_backend as default_backend,
-        device_count as device_count,
-        device_get as device_get,
-        device_put as device_put,
-        devices as devices,
-        effects_barrier as effects_barrier,
-        local_device_count as local_device_count,
-        local_devices as local_devices,
-        process_count as process_count,
-        process_index as process_index,
-    )
-    from lumjax.trace.batch import vmap as vmap
-    from lumjax.typing import Array as Array
-finally:
-    if _collects:
-        _gc.enable()
+from lumjax import (
+    errors as errors,
+    lax as lax,
+    numpy as numpy,
+    profiler as profiler,
+    tree as tree,
+    typing as typing,
+)
+from lumjax.api import (
+    ClosedJaxpr as ClosedJaxpr,
+    ShapeDtypeStruct as ShapeDtypeStruct,
+    ensure_compile_time_eval as ensure_compile_time_eval,
+    eval_shape as eval_shape,
+    make_jaxpr as make_jaxpr,
+    named_call as named_call,
+    named_scope as named_scope,
+)
+from lumjax.compile import clear_caches as clear_caches, jit as jit
+from lumjax.config import config as config, enable_x64 as enable_x64
+from lumjax.control.custom import custom_jvp as custom_jvp, custom_vjp as custom_vjp
+from lumjax.dtype import float0 as float0
+from lumjax.explain import explain as explain
+from lumjax.grad.forward import jvp as jvp
+from lumjax.grad.jacobian import hessian as hessian, jacfwd as jacfwd, jacrev as jacrev
+from lumjax.grad.linear import (
+    linear_transpose as linear_transpose,
+    linearize as linearize,
+    vjp as vjp,
+)
+from lumjax.grad.reverse import grad as grad, value_and_grad as value_and_grad
+from lumjax.lazy import later as _later
+from lumjax.machine import (
+    block_until_ready as block_until_ready,
+    default_backend as default_backend,
+    device_count as device_count,
+    device_get as device_get,
+    device_put as device_put,
+    devices as devices,
+    effects_barrier as effects_barrier,
+    local_device_count as local_device_count,
+    local_devices as local_devices,
+    process_count as process_count,
+    process_index as process_index,
+)
+from lumjax.trace.batch import vmap as vmap
+from lumjax.typing import Array as Array
 
 __version__ = "0.1.0"
 __version_info__ = (0, 1, 0)

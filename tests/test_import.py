@@ -59,15 +59,6 @@ def test_import_is_light():
     assert not (names - loaded("import numpy")) & set(SLOW)
 
 
-@pytest.mark.parametrize("collects", [True, False])
-def test_import_leaves_the_collector_as_it_was(collects):
-    loaded(f"import gc\ncollects = {collects}\nif not collects: gc.disable()\nimport lumjax\n"
-           "assert gc.isenabled() == collects")  # fmt: skip
-    loaded(f"import gc, sys\ncollects = {collects}\nif not collects: gc.disable()\n"
-           "sys.modules['ml_dtypes'] = None\ntry: import lumjax\nexcept ImportError: pass\n"
-           "else: raise AssertionError\nassert gc.isenabled() == collects")  # fmt: skip
-
-
 def test_reports_are_loaded_by_the_first_one():
     assert not any(n.startswith("lumjax.report") for n in loaded("import lumjax"))
     code = "import lumjax\nlumjax.explain(lambda x: x + 1, 1.0)"

@@ -1,7 +1,8 @@
-"""One rule alone: what it makes of a region, wherever it can be taken. For tests of rules.
+"""Some rules alone: what they make of a region, wherever it can be taken. For tests of rules.
 
     fired(region, rules, budget)               names of the rules that match somewhere in a search
     rewritten(region, target, rules, budget)   plans of the region that use these rules' results
+    equals(region, target, rules, budget, 9)   equal programs of the region, 9 at most
 
 A search takes a result where it pays; here it is taken wherever no cycle arises, so that a wrong
 rule shows in the values.
@@ -12,15 +13,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from lumjax.egraph.choose import closed, encoded_roots
 from lumjax.egraph.cost import Machine, machine
 from lumjax.egraph.encode import Encoded, encode
 from lumjax.egraph.extract import Extraction
+from lumjax.egraph.inline import inlined
 from lumjax.egraph.materialise import Meter, materialise
 from lumjax.egraph.plan import Budget, Found, Lower, Report, clock
 from lumjax.egraph.realise import plan_of, realise
+from lumjax.egraph.relevance import may_rewrite
 from lumjax.egraph.rules import Rule
 from lumjax.egraph.scalar import Operations
-from lumjax.egraph.terms import Classes, Graph, Node
+from lumjax.egraph.terms import Classes, Graph, Node, warm_graph
 from lumjax.kernel.lower import lower as lower_group
 from lumjax.kernel.region import Region
 from lumjax.kernel.term import Axis, Reduction, Root, Term, subterms
@@ -94,6 +98,25 @@ def _forced(
         if not after or len(after) == len(left):
             return
         left = after
+
+
+def equals(
+    region: Region, target: Target, rules: Sequence[Rule], budget: Budget, limit: int
+) -> tuple[list[Root], list[tuple[Term, ...]]]:
+    """The region's roots, and other terms for them that the rules find to be equal."""
+    operations = Operations(region)
+    encoded = inlined(encode(region, operations))
+    terms = tuple(r.term for r in encoded.roots)
+    if not may_rewrite(rules, terms):
+        return list(encoded.roots), []
+    with warm_graph(tuple(rules)).session(operations) as session:
+        session.insert(terms)
+        session.saturate(ITERATIONS, budget.terms, clock() + budget.seconds)
+        classes = session.read()
+    axes = {a.name: a for r in encoded.roots for a in _axes(r)}
+    found = Extraction(classes, axes, operations, machine(target)).programs(limit)
+    others = (t for t in found if t != terms and all(map(closed, encoded_roots(encoded, t))))
+    return list(encoded.roots), list(others)
 
 
 def _flipped(

@@ -20,6 +20,7 @@ from lumjax.testing.checks import ulp_error as ulp_error
 from lumjax.testing.claims import check_program as check_program
 from lumjax.testing.minify import minify as minify
 from lumjax.testing.oracle import check_jax as check_jax
+from lumjax.testing.plans import check_plans as check_plans
 from lumjax.testing.programs import Program as Program
 from lumjax.testing.rewrites import check_rewrites as check_rewrites
 from lumjax.testing.slopes import derivatives as derivatives

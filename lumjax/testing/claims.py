@@ -40,12 +40,17 @@ def _slopes(program: Program, **options: bool) -> str:
     return "".join(f", {name}=True" for name, on in options.items() if on)
 
 
-def checks(program: Program, second_order: bool = True, jax: bool = False) -> list[Check]:
+def checks(
+    program: Program, second_order: bool = True, jax: bool = False, plans: bool = False
+) -> list[Check]:
     """What must hold of a program."""
     half = _half(program)
     near = "rtol=0.3, atol=0.3" if half else "rtol=5e-3, atol=2e-3"
     compiled = "testing.check_jit(*testing.derivatives(f, args{}), backends=['cpu'], {})"
     first = _slopes(program)
+    if plans:
+        both = f"*testing.derivatives(f, args{_slopes(program, values=True)})"
+        return [Check(f"testing.check_plans({both})")]
     if jax:
         return [
             Check(f"testing.check_jax(f, args{first}, rtol=1e-8, atol=1e-8)", wide=True),
@@ -66,13 +71,17 @@ def checks(program: Program, second_order: bool = True, jax: bool = False) -> li
     return made
 
 
-def check_program(program: Program, second_order: bool = True, jax: bool = False) -> None:
+def check_program(
+    program: Program, second_order: bool = True, jax: bool = False, plans: bool = False
+) -> None:
     """Eager, jit, vmap, jvp and vjp of a program agree, at first and at second order.
 
     jit is compared with eager in the program's own dtypes (and no kernel may be rejected by its
     verification); vmap with a loop; forward with reverse mode by the adjoint identity in float64.
     `jax`: values and first derivatives are compared with JAX, which must be installed, in float64,
     and jit, in the program's own dtypes, with eager, both times primitive by primitive.
+    `plans`: what the compiler's search makes of values and first derivatives is compared with the
+    traced program on special values, and nothing else.
     """
-    for check in checks(program, second_order, jax):
+    for check in checks(program, second_order, jax, plans):
         check.apply(program)

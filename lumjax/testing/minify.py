@@ -66,16 +66,18 @@ def minify(
     check: Callable[[Any, Any], Any] | str | None = None,
     *,
     jax: bool = False,
+    plans: bool = False,
     tries: int = 1000,
 ) -> Reproduction:
     """The smallest program found that fails as `program` does.
 
     `check` is called as `check(f, args)`, or is a statement on `f` and `args` with the names of a
     reproduction (`jax`, `jnp`, `lax`, `testing`); by default it is the first of `check_program`'s
-    (those with `jax`, if asked) that fails. An error counts as the same if it is of the same class.
-    Outputs are dropped, values in the middle become inputs, steps are replaced by operands or by
-    the functions inside them, axes are shortened or taken away, numbers rounded, as long as it
-    fails; at most `tries` programs are run. Raises ArgumentValueError if `program` does not fail.
+    (those with `jax` or `plans`, if asked) that fails. An error counts as the same if it is of the
+    same class. Outputs are dropped, values in the middle become inputs, steps are replaced by
+    operands or by the functions inside them, axes are shortened or taken away, numbers rounded, as
+    long as it fails; at most `tries` programs are run. Raises ArgumentValueError if `program` does
+    not fail.
 
     >>> from lumjax.testing.programs import RandomChooser, build
     >>> found = minify(build(RandomChooser(6)), "assert f(*args)[-1].max() < 1")
@@ -83,7 +85,7 @@ def minify(
     def f(v0):
         return (v0,)
     """
-    found, error = _first_failure(program, check, jax)
+    found, error = _first_failure(program, check, jax, plans)
     kind, orderly = type(error), _orderly(program)
 
     def fails(candidate: Program) -> Exception | None:
@@ -101,8 +103,8 @@ def minify(
     return Reproduction(best, found, f"{kind.__name__}: {error}")
 
 
-def _first_failure(program: Program, check: Any, jax: bool) -> tuple[Check, Exception]:
-    tried = checks(program, jax=jax) if check is None else [_named(check)]
+def _first_failure(program: Program, check: Any, jax: bool, plans: bool) -> tuple[Check, Exception]:
+    tried = checks(program, jax=jax, plans=plans) if check is None else [_named(check)]
     for one in tried:
         if (error := _failure(program, one)) is not None:
             return one, error

@@ -2,8 +2,10 @@
 
     python -m lumjax.testing --count 10000 --seed 1
     python -m lumjax.testing --jax --count 10000 --seed 1
+    python -m lumjax.testing --plans --count 10000 --seed 1
 
 The second draws programs with branches, loops and other functions inside, and compares with JAX.
+The third compares what the compiler's search makes of a program with it, on special values.
 `--minify` prints, for a program that fails, the smallest script that shows it.
 """
 
@@ -28,6 +30,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--first", type=int, default=0, help="index of the first program")
     parser.add_argument("--flow", action="store_true", help="with branches, loops, ... inside")
     parser.add_argument("--jax", action="store_true", help="--flow, and compare with JAX")
+    parser.add_argument(
+        "--plans", action="store_true", help="the search's plans, on special values"
+    )
     parser.add_argument("--minify", action="store_true", help="shrink what fails to a script")
     options = parser.parse_args(arguments)
     failed, started = 0, time.perf_counter()
@@ -42,9 +47,10 @@ def _one(index: int, options: Any) -> bool:
     chooser = RandomChooser(options.seed * 1_000_003 + index)
     program = build(chooser, flow=options.flow or options.jax)
     try:
-        check_program(program, jax=options.jax)
+        check_program(program, jax=options.jax, plans=options.plans)
     except Exception as e:
-        text = minify(program, jax=options.jax) if options.minify else program.source()
+        asked = {"jax": options.jax, "plans": options.plans}
+        text = minify(program, **asked) if options.minify else program.source()
         print(f"--- program {index}: {type(e).__name__}: {str(e)[:1500]}\n{text}\n")
         sys.stdout.flush()
         return False
