@@ -35,6 +35,7 @@ from lumjax.egraph.search import budget_of_config, search
 from lumjax.errors import CompileError, UnsupportedError
 from lumjax.expansion import expand, is_keyed
 from lumjax.insight import Insight, Reader
+from lumjax.judge import judge as judge
 from lumjax.kernel.region import Region, cut
 from lumjax.layout import Layout
 from lumjax.native import sizes_of, whole

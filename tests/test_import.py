@@ -32,7 +32,7 @@ HEAVY = [
 # What only compiling needs, of the package and of the standard library.
 COMPILE_HALF = [
     "executable", "native", "placement", "stages", "layout", "timeline", "background", "insight",
-    "profile", "recompute", "kernel", "egraph", "cpu",
+    "profile", "recompute", "kernel", "egraph", "cpu", "judge",
 ]  # fmt: skip
 SLOW = ["optree", "logging", "hashlib", "ipaddress", "pathlib", "subprocess", "tempfile", "json"]
 

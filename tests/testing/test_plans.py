@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import lumjax.numpy as jnp
-from lumjax import nn
+from lumjax import judge, nn
 from lumjax.config import config
 from lumjax.egraph.rules import Kind, Rule
 from lumjax.egraph.rules.registry import load_rules
-from lumjax.testing import check_plans, check_program, derivatives, plans
+from lumjax.testing import check_plans, check_program, derivatives
 from lumjax.testing.programs import RandomChooser, build
 from lumjax.testing.sweep import main
 
@@ -60,7 +60,7 @@ def test_streams(f):
 
 def with_rule(monkeypatch, kind, left, right, guard=""):
     rules = (*load_rules(False), Rule("planted", "algebra", kind, left, right, None, guard))
-    monkeypatch.setattr(plans, "load_rules", lambda fast_math: rules)
+    monkeypatch.setattr(judge, "load_rules", lambda fast_math: rules)
 
 
 def test_a_wrong_rule_is_found(monkeypatch):
