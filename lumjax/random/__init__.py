@@ -14,10 +14,11 @@ from __future__ import annotations
 # ruff: noqa: F401, I001
 # pyright: reportUnusedImport=false
 # fmt: off
+from lumjax.random.choices import categorical, choice, permutation, shuffle
 from lumjax.random.core import (
-    PRNGKey, bernoulli, bits, categorical, cauchy, choice, clone, exponential, fold_in, gumbel,
-    key, key_data, key_impl, laplace, logistic, normal, permutation, rademacher, randint, shuffle,
-    split, truncated_normal, uniform, wrap_key_data,
+    PRNGKey, bernoulli, bits, cauchy, clone, exponential, fold_in, gumbel, key, key_data,
+    key_impl, laplace, logistic, normal, rademacher, randint, split, truncated_normal, uniform,
+    wrap_key_data,
 )
 from lumjax.random.continuous import (
     ball, double_sided_maxwell, generalized_normal, lognormal, maxwell, multivariate_normal,
