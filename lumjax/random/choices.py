@@ -81,7 +81,7 @@ def permutation(
 ) -> Any:
     """A random permutation of range(x), or of an array along an axis.
 
-    >>> sorted(permutation(key(0), 4).tolist())
+    >>> sorted(lumjax.random.permutation(lumjax.random.key(0), 4).tolist())
     [0, 1, 2, 3]
     """
     del out_sharding
