@@ -20,8 +20,9 @@ def check_plans(f: Callable[..., Any], args: Sequence[Any], *, seed: int = 0) ->
     or denormal, or a row of -inf. The programs are evaluated by NumPy. What follows by exact rules
     alone is equal bit for bit; all else is as near as rounding errors allow, and finite where the
     traced program is, unless an intermediate result comes near to overflow (which of infinity and
-    NaN, and the sign of zero, is free there). Sums may be added up in any order. No kernel may
-    have been rejected by its verification. AssertionError says which region differs, and where.
+    NaN, and the sign of zero, is free there). Sums may be added up in any order, and half floats
+    on the way to a result live in float32, rounded or not. No kernel may have been rejected by its
+    verification. AssertionError says which region differs, and where.
 
     >>> import lumjax.numpy as jnp
     >>> check_plans(lambda x: jnp.sum((x - 0.0) * 2.0), (jnp.arange(4.0),)).regions

@@ -58,6 +58,22 @@ def test_streams(f):
         check_plans(f, (np.tile(X, (5, 5)),), seed=seed)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: x * jnp.tanh(jnp.full((), 0.3, x.dtype)) * 1.7,
+        lambda x: jnp.cos(jnp.exp(jnp.tanh(x)).astype("float32").astype(x.dtype).astype("float32")),
+        lambda x: jnp.prod(jnp.tanh(jnp.pad(x, ((0, 2), (0, 0)), constant_values=0.5)), 0),
+    ],
+    ids=["folded", "cast twice", "product"],
+)
+def test_half_floats_round_where_they_like(f, dtype):
+    """What is folded is rounded; in a kernel it need not be."""
+    for seed in range(4):
+        check_plans(f, (jnp.asarray(X, dtype),), seed=seed)
+
+
 def with_rule(monkeypatch, kind, left, right, guard=""):
     rules = (*load_rules(False), Rule("planted", "algebra", kind, left, right, None, guard))
     monkeypatch.setattr(judge, "load_rules", lambda fast_math: rules)
