@@ -209,3 +209,6 @@ def _split(x: Value, axis: int, avals: Sequence[ShapedArray]) -> list[Value]:
             pieces.append(reshape(piece, (*before, *aval.shape, *after)))
         start = stop
     return pieces
+
+
+jacobian = jacrev

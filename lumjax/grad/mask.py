@@ -19,21 +19,16 @@ from typing import Any
 import numpy as np
 
 from lumjax import dtype as dt
-from lumjax.grad.constant import distinct, known_value
+from lumjax.grad.constant import distinct, holds_along, known_value
 from lumjax.grad.forward import zeros
 from lumjax.ops.compare import and_, ne, not_, or_
-from lumjax.ops.cumulative import cumsum_p
 from lumjax.ops.elementwise import cast, select
-from lumjax.ops.index import scatter_add_p, scatter_p
 from lumjax.ops.layout import broadcast_in_dim, transpose
 from lumjax.ops.reduce import reduce_or
 from lumjax.trace.aval import ShapedArray
 from lumjax.trace.core import Eqn, Linear, Value, aval_of
 from lumjax.trace.form import Barrier, Contract, Form, Gather, Map, Move, Reduce, ReduceOp
 from lumjax.trace.view import IndexMap, coordinate
-
-# Opaque to the compiler, but sums and moves all the same.
-_ADDITIVE = frozenset({cumsum_p, scatter_p, scatter_add_p})
 
 
 class Mask:
@@ -151,8 +146,8 @@ def _flow(
         form = _form(eqn)
         if isinstance(form, (Map, Barrier)):
             return [live] * len(inputs)
-        adds = isinstance(form, Reduce) and form.op is ReduceOp.SUM
-        if not (adds or isinstance(form, (Move, Gather)) or eqn.prim in _ADDITIVE):
+        sums = eqn.prim.sums or (isinstance(form, Reduce) and form.op is ReduceOp.SUM)
+        if not (sums or isinstance(form, (Move, Gather))):
             return [None] * len(inputs)
         counting = [
             Linear(x.aval.with_dtype(dt.int32)) if isinstance(x, Linear) else x for x in inputs
@@ -183,8 +178,7 @@ def _touched(mask: Value, form: Contract, side: IndexMap, aval: ShapedArray) -> 
             if k not in kept and coordinate_of_operand is coordinate(k, size):
                 kept[k] = axis
     others = tuple([k for k in range(len(shape)) if k not in kept])
-    value = known_value(mask)
-    if value is not None and distinct(value).any(axis=others).all():
+    if holds_along(mask, others):
         return None
     reduced = reduce_or(mask, others)
     axes = [kept[k] for k in sorted(kept)]

@@ -119,6 +119,17 @@ def test_no_mask_or_grouping_stores_rows(score, shared, longer, width):
     assert max(map(largest, (forward, back))) < heads * time * time
 
 
+@pytest.mark.parametrize("score", SCORES)
+@pytest.mark.sampled(2)
+def test_masks_too_large_to_be_computed_store_no_rows(score):
+    """While tracing the gradient it must be seen that no row is masked as a whole."""
+    time = 16384
+    rows, x = programs._attention(SCORES[score]), aval(2, time, 64)
+    back = plans(weighed(rows), x, x, x, x)
+    assert sum(len(p.groups) for p in back) <= 4
+    assert largest(back) < 2 * time * time
+
+
 @pytest.mark.parametrize(
     ("score", "time", "back"),
     [

@@ -1,22 +1,36 @@
 """Staged constants are found without running anything; harmless masks cost nothing."""
 
+from itertools import combinations
+
 import numpy as np
 import pytest
 
 from lumjax import dtype as dt
 from lumjax.grad import constant
-from lumjax.grad.constant import distinct, known_value
+from lumjax.grad.constant import distinct, holds_along, known_value
 from lumjax.grad.reverse import grad
 from lumjax.ops import (
     add,
+    and_,
     broadcast_in_dim,
     broadcasted_iota,
+    concatenate,
     dot_general,
+    eq,
     ge,
+    gt,
+    lt,
     mul,
+    ne,
+    pad,
     reduce_sum,
+    reshape,
+    rev,
     select,
     sin,
+    slice,
+    sub,
+    transpose,
 )
 from lumjax.trace.array import Array
 from lumjax.trace.aval import ShapedArray
@@ -98,6 +112,81 @@ def test_symbolic_sizes_and_effects_are_left_alone():
     assert inside(lambda: known_value(broadcast_in_dim(np.float32(1), (size,), ()))) is None
     noisy = Primitive("noisy", aval=lambda x: (x,), eval=None, form=None, effect=Effect.UNORDERED)
     assert inside(lambda: known_value(noisy.bind(np.float32(1.0))[0])) is None
+
+
+def rows_and_columns(n, m):
+    return broadcasted_iota(dt.int32, (n, m), 0), broadcasted_iota(dt.int32, (n, m), 1)
+
+
+MASKS = {
+    "causal": lambda i, j: ge(i, j),
+    "strictly": lambda i, j: gt(i, j),
+    "window": lambda i, j: and_(ge(i, j), lt(sub(i, j), 2)),
+    "one row": lambda i, j: eq(i, 3),
+    "one column": lambda i, j: eq(j, 4),
+    "all but one": lambda i, j: ne(i, 2),
+    "chosen": lambda i, j: select(ge(i, 3), lt(j, 2), gt(j, 2)),
+    "turned": lambda i, j: transpose(ge(i, j), (1, 0)),
+    "backwards": lambda i, j: rev(gt(i, j), (0,)),
+    "cut": lambda i, j: slice(ge(i, j), (1, 2), (5, 5)),
+    "joined": lambda i, j: concatenate([ge(i, j), gt(i, j)], 1),
+    "in blocks": lambda i, j: reshape(ge(i, j), (2, 3, 5)),
+    "of heads": lambda i, j: broadcast_in_dim(ge(i, j), (2, 6, 5), (1, 2)),
+    "of a table": lambda i, j: and_(ge(i, j), hoisted()),
+    "padded": lambda i, j: pad(gt(i, j), np.bool_(False), ((1, 0, 0), (0, 2, 0))),
+}
+
+
+def hoisted():
+    return Array(np.arange(30).reshape(6, 5) % 3 == 0)
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_what_holds_is_found_without_the_whole(name, monkeypatch):
+    """By elements, few at a time."""
+
+    def ask(axes=None):
+        mask = MASKS[name](*rows_and_columns(6, 5))
+        return known_value(mask) if axes is None else holds_along(mask, axes)
+
+    whole = inside(ask)
+    monkeypatch.setattr(constant, "_LIMIT", 0)
+    monkeypatch.setattr(constant, "_PIECE", 7)
+    assert inside(ask) is None
+    ranks = range(whole.ndim)
+    for axes in (a for n in range(1, whole.ndim + 1) for a in combinations(ranks, n)):
+        found = inside(lambda axes=axes: ask(axes))
+        assert found <= whole.any(axis=axes).all()
+        if len(axes) >= whole.ndim - 1:  # with one other axis at most, none is missed
+            assert found == whole.any(axis=axes).all(), axes
+
+
+def band(n, width):
+    i, j = rows_and_columns(n, n)
+    return and_(ge(i, j), lt(sub(i, j), width))
+
+
+def test_a_large_mask_is_hardly_looked_at(monkeypatch):
+    n, sizes, at = 1 << 15, [], constant._Constants._at
+
+    def counted(*args):
+        value = at(*args)
+        sizes.append(value.size)
+        return value
+
+    monkeypatch.setattr(constant._Constants, "_at", counted)
+    for make in (lambda: causal(n), lambda: band(n, 256)):
+        for axis in (0, 1):
+            assert inside(lambda make=make, axis=axis: holds_along(make(), (axis,)))
+    assert sum(sizes) < n * n // 8
+    assert max(sizes) <= 2 * constant._PIECE
+
+
+def test_there_is_an_end_to_looking(monkeypatch):
+    monkeypatch.setattr(constant, "_LIMIT", 0)
+    assert inside(lambda: holds_along(band(64, 2), (0,)))
+    monkeypatch.setattr(constant, "_LOOKED", 64 * 8)
+    assert not inside(lambda: holds_along(band(64, 2), (0,)))
 
 
 def test_distinct():
