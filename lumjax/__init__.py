@@ -14,20 +14,9 @@ import typing as _typing
 
 from lumjax import (
     errors as errors,
-    lax as lax,
     numpy as numpy,
-    profiler as profiler,
     tree as tree,
     typing as typing,
-)
-from lumjax.api import (
-    ClosedJaxpr as ClosedJaxpr,
-    ShapeDtypeStruct as ShapeDtypeStruct,
-    ensure_compile_time_eval as ensure_compile_time_eval,
-    eval_shape as eval_shape,
-    make_jaxpr as make_jaxpr,
-    named_call as named_call,
-    named_scope as named_scope,
 )
 from lumjax.compile import clear_caches as clear_caches, jit as jit
 from lumjax.config import config as config, enable_x64 as enable_x64
@@ -35,33 +24,13 @@ from lumjax.control.custom import custom_jvp as custom_jvp, custom_vjp as custom
 from lumjax.dtype import float0 as float0
 from lumjax.explain import explain as explain
 from lumjax.grad.forward import jvp as jvp
-from lumjax.grad.jacobian import hessian as hessian, jacfwd as jacfwd, jacrev as jacrev
-from lumjax.grad.linear import (
-    linear_transpose as linear_transpose,
-    linearize as linearize,
-    vjp as vjp,
-)
 from lumjax.grad.reverse import grad as grad, value_and_grad as value_and_grad
 from lumjax.lazy import later as _later
-from lumjax.machine import (
-    block_until_ready as block_until_ready,
-    default_backend as default_backend,
-    device_count as device_count,
-    device_get as device_get,
-    device_put as device_put,
-    devices as devices,
-    effects_barrier as effects_barrier,
-    local_device_count as local_device_count,
-    local_devices as local_devices,
-    process_count as process_count,
-    process_index as process_index,
-)
 from lumjax.trace.batch import vmap as vmap
 from lumjax.typing import Array as Array
 
 __version__ = "0.1.0"
 __version_info__ = (0, 1, 0)
-jacobian = jacrev
 
 
 if _typing.TYPE_CHECKING:  # these are loaded when they are first mentioned
@@ -78,9 +47,11 @@ if _typing.TYPE_CHECKING:  # these are loaded when they are first mentioned
         extend as extend,
         flatten_util as flatten_util,
         image as image,
+        lax as lax,
         monitoring as monitoring,
         nn as nn,
         optim as optim,
+        profiler as profiler,
         random as random,
         scipy as scipy,
         sharding as sharding,
@@ -93,10 +64,43 @@ if _typing.TYPE_CHECKING:  # these are loaded when they are first mentioned
         checkpoint_policies as checkpoint_policies,
         remat as remat,
     )
+    from lumjax.api import (
+        ClosedJaxpr as ClosedJaxpr,
+        ShapeDtypeStruct as ShapeDtypeStruct,
+        ensure_compile_time_eval as ensure_compile_time_eval,
+        eval_shape as eval_shape,
+        make_jaxpr as make_jaxpr,
+        named_call as named_call,
+        named_scope as named_scope,
+    )
     from lumjax.control.debug import pure_callback as pure_callback
     from lumjax.custom_derivatives import (
         closure_convert as closure_convert,
         custom_gradient as custom_gradient,
+    )
+    from lumjax.grad.jacobian import (
+        hessian as hessian,
+        jacfwd as jacfwd,
+        jacobian as jacobian,
+        jacrev as jacrev,
+    )
+    from lumjax.grad.linear import (
+        linear_transpose as linear_transpose,
+        linearize as linearize,
+        vjp as vjp,
+    )
+    from lumjax.machine import (
+        block_until_ready as block_until_ready,
+        default_backend as default_backend,
+        device_count as device_count,
+        device_get as device_get,
+        device_put as device_put,
+        devices as devices,
+        effects_barrier as effects_barrier,
+        local_device_count as local_device_count,
+        local_devices as local_devices,
+        process_count as process_count,
+        process_index as process_index,
     )
     from lumjax.parallel import (
         check_tracer_leaks as check_tracer_leaks,
@@ -132,13 +136,20 @@ if _typing.TYPE_CHECKING:  # these are loaded when they are first mentioned
 
 _LATER = (
     "ad_checkpoint", "compat", "core", "custom_derivatives", "debug", "distributed", "dlpack",
-    "dtypes", "experimental", "extend", "flatten_util", "image", "monitoring", "nn", "optim",
-    "random", "scipy", "sharding", "testing", "tree_util",
+    "dtypes", "experimental", "extend", "flatten_util", "image", "lax", "monitoring", "nn",
+    "optim", "profiler", "random", "scipy", "sharding", "testing", "tree_util",
 )
 _NAMES = {  # in which module a name is
     "ad_checkpoint": ("checkpoint", "checkpoint_name", "checkpoint_policies", "remat"),
+    "api": ("ClosedJaxpr", "ShapeDtypeStruct", "ensure_compile_time_eval", "eval_shape",
+        "make_jaxpr", "named_call", "named_scope",),
     "control.debug": ("pure_callback",),
     "custom_derivatives": ("closure_convert", "custom_gradient"),
+    "grad.jacobian": ("hessian", "jacfwd", "jacobian", "jacrev"),
+    "grad.linear": ("linear_transpose", "linearize", "vjp"),
+    "machine": ("block_until_ready", "default_backend", "device_count", "device_get", "device_put",
+        "devices", "effects_barrier", "local_device_count", "local_devices", "process_count",
+        "process_index",),
     "parallel": ("check_tracer_leaks", "checking_leaks", "debug_infs", "debug_key_reuse",
         "debug_nans", "explain_cache_misses", "log_compiles", "default_device",
         "default_matmul_precision", "disable_jit", "make_array_from_callback",

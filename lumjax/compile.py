@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 from lumjax import tree
 from lumjax.config import config
 from lumjax.control.call import call_p
-from lumjax.debugging import watch as watch  # watches operations while a debug mode is on
 from lumjax.debugging.effects import warn_of_rebinding
 from lumjax.donation import check_distinct, given_arrays, settled
 from lumjax.dtype import canonicalize

@@ -13,6 +13,8 @@ import pytest
 
 import lumjax
 import lumjax.numpy as jnp
+from lumjax import ops
+from lumjax.trace.core import Primitive
 
 HEAVY = [
     "egglog",
@@ -33,6 +35,16 @@ HEAVY = [
 COMPILE_HALF = [
     "executable", "native", "placement", "stages", "layout", "timeline", "background", "insight",
     "profile", "recompute", "kernel", "egraph", "cpu", "judge",
+]  # fmt: skip
+# What a training step of an MLP does without.
+RARE = [
+    "api", "closed", "machine", "profiler", "lax", "grad.jacobian", "grad.linear",
+    "control.branch", "control.check", "control.cond", "control.iteration", "control.scan",
+    "control.scanning", "control.solve", "debugging.overflow", "debugging.values",
+    "debugging.watch", "ops.collective", "ops.conv", "ops.cumulative", "ops.dynamic", "ops.factor",
+    "ops.fourier", "ops.fused", "ops.incomplete", "ops.index", "ops.matrix", "ops.rng",
+    "ops.scatter_monoid", "ops.segment", "ops.sorting", "ops.special", "ops.spectral",
+    "ops.schur", "ops.triangular", "ops.tridiagonal", "ops.windows",
 ]  # fmt: skip
 SLOW = ["optree", "logging", "hashlib", "ipaddress", "pathlib", "subprocess", "tempfile", "json"]
 
@@ -57,6 +69,40 @@ def test_import_is_light():
     assert not names & set(HEAVY)
     assert compiling(names) == []
     assert not (names - loaded("import numpy")) & set(SLOW)
+
+
+def test_what_is_rare_is_loaded_on_first_use():
+    code = "import lumjax, lumjax.numpy as jnp\n"
+    step = (
+        "lumjax.make_jaxpr(lumjax.grad(lambda w: jnp.mean(jnp.tanh(w @ w + 1) ** 2)))(jnp.eye(3))"
+    )
+    rare = {f"lumjax.{n}" for n in RARE}
+    assert not loaded("import lumjax") & rare
+    traced = {f"lumjax.{n}" for n in ["api", "closed", "profiler"]}  # make_jaxpr's own
+    assert loaded(code + step) & rare == traced
+    names = loaded(
+        "\n".join(
+            ["import importlib, lumjax", *[f"importlib.import_module('lumjax.{n}')" for n in RARE]]
+        )
+    )
+    assert rare <= names  # all of them exist
+
+
+def test_a_record_that_waits_is_found_by_its_name():
+    code = "from lumjax.ops import PRIMITIVES\nfound = PRIMITIVES.get('sort')\n"
+    code += "assert found.name == 'sort'\nassert PRIMITIVES.get('nonsense') is None"
+    assert {n for n in loaded(code) if n.startswith("lumjax.ops.so")} == {"lumjax.ops.sorting"}
+    assert all(p.name == name for name, p in ops.PRIMITIVES.items())
+    records = {v.name for n in dir(ops) if isinstance(v := getattr(ops, n), Primitive)}
+    assert records == set(ops.PRIMITIVES)
+
+
+def test_no_name_that_waits_is_also_a_module_of_its_package():
+    # loading the module would put it where the name belongs
+    for package in (lumjax, jnp, ops):
+        names = {n for those in package._NAMES.values() for n in those}
+        modules = {p.stem for p in Path(package.__file__).parent.iterdir()}
+        assert not names & modules
 
 
 def test_reports_are_loaded_by_the_first_one():
@@ -132,7 +178,7 @@ def test_modules_import_by_name(name):
 LATER = sorted(lumjax._LATER)
 
 
-@pytest.mark.parametrize("package", [lumjax, jnp], ids=["lumjax", "numpy"])
+@pytest.mark.parametrize("package", [lumjax, jnp, ops], ids=["lumjax", "numpy", "ops"])
 def test_what_waits_is_what_the_type_checker_sees(package):
     tree = ast.parse(Path(package.__file__).read_text(encoding="utf-8"))
     checked = [n for n in tree.body if isinstance(n, ast.If) and "TYPE_CHECKING" in ast.dump(n)]
@@ -141,9 +187,9 @@ def test_what_waits_is_what_the_type_checker_sees(package):
         assert isinstance(node, ast.ImportFrom)
         module = str(node.module).removeprefix(package.__name__).removeprefix(".")
         seen.setdefault(module, set()).update(a.name for a in node.names)
-    modules = seen.pop("")
+    modules = seen.pop("", set())
     assert seen == {module: set(names) for module, names in package._NAMES.items()}
-    assert modules == ({"fft", "linalg"} if package is jnp else set(LATER))
+    assert modules == {lumjax: set(LATER), jnp: {"fft", "linalg"}, ops: set()}[package]
 
 
 def test_rare_functions_of_numpy_are_loaded_on_first_use():

@@ -43,8 +43,6 @@ def _raw(x: Value) -> np.ndarray[Any, Any]:
     return x.data if type(x) is Array else np.asarray(x)
 
 
-def _switch(on: bool) -> None:
+def switch(on: bool) -> None:
+    """Look at every operation from now on, or no longer."""
     EvalTrace.process = _watched if on else _plain
-
-
-config.set_watch(_switch)

@@ -18,7 +18,7 @@ from lumjax import ops
 from lumjax.errors import ArgumentValueError
 from lumjax.numpy.creation import arange, asarray
 from lumjax.numpy.manipulation import moveaxis, roll
-from lumjax.ops.fft import FftType
+from lumjax.ops.fourier import FftType
 from lumjax.trace.core import aval_of
 from lumjax.trace.dim import same
 

@@ -207,6 +207,7 @@ def _cumulative(
         jvp=jvp,
         transpose=transpose if tangent is None else None,
         batch=batch,
+        sums=tangent is None,
         samples=(
             Sample((_f32(5),), {"axis": 0, "reverse": False}),
             Sample((_f32(2, 4, 3),), {"axis": 1, "reverse": True}),

@@ -23,7 +23,7 @@ from lumjax.ops.matrix import (
     triu,
 )
 from lumjax.ops.parts import real
-from lumjax.ops.sort import take_along_axis
+from lumjax.ops.sorting import take_along_axis
 from lumjax.ops.triangular import triangular_solve
 from lumjax.ops.view import concatenate, pad, slice
 from lumjax.trace.aval import ShapedArray

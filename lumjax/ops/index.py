@@ -404,6 +404,7 @@ def scatter_record(
         jvp=jvp,
         transpose=transpose,
         batch=batch,
+        sums=combine is None or combine is add_p,
         samples=_scatter_samples(),
     )
     return record

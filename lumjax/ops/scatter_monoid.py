@@ -15,7 +15,7 @@ from lumjax.ops.cumulative import prefix_scan
 from lumjax.ops.elementwise import add, cast, constant, mul, mul_p, select
 from lumjax.ops.index import at_each, bind_scatter, read_back, scatter_add, scatter_record
 from lumjax.ops.reduce import is_ordered
-from lumjax.ops.sort import argsort, sort, take_along_axis
+from lumjax.ops.sorting import argsort, sort, take_along_axis
 from lumjax.ops.view import iota, pad, reshape, shape_of, zeros
 from lumjax.trace.core import Primitive, Value, aval_of
 from lumjax.trace.dim import Dim

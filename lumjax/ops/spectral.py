@@ -32,7 +32,7 @@ from lumjax.ops.matrix import (
 from lumjax.ops.parts import imag, real
 from lumjax.ops.record import real_part
 from lumjax.ops.reduce import argmax, reduce_sum
-from lumjax.ops.sort import take_along_axis
+from lumjax.ops.sorting import take_along_axis
 from lumjax.ops.triangular import triangular_solve
 from lumjax.trace.aval import ShapedArray
 from lumjax.trace.core import Sample, Value, aval_of

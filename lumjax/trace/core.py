@@ -176,6 +176,8 @@ class Primitive:
     batch:     (axis: MappedAxis, args, dims, **params) -> (outs, out_dims); dim None means
                not mapped.
     linearize: (trace, args, **params) -> outs, for jaxpr-carrying primitives; see grad/reverse.
+    sums:      whether an element of the output is a sum of elements of the operands, or one of
+               them, also where `form` does not say so.
     effect:    what evaluation does besides computing.
     samples:   cases for the test that runs over all records.
     """
@@ -189,6 +191,7 @@ class Primitive:
     transpose: Callable[..., Sequence[Value | None]] | None = None
     batch: Callable[..., tuple[Sequence[Value], Sequence[int | None]]] | None = None
     linearize: Callable[..., Any] | None = None
+    sums: bool = False
     effect: Effect = Effect.NONE
     samples: tuple[Sample, ...] = ()
 

@@ -7,7 +7,7 @@ from lumjax import dtype as dt
 from lumjax.config import config
 from lumjax.errors import ArgumentValueError, DTypeError, ShapeError
 from lumjax.grad.jacobian import jacfwd, jacrev
-from lumjax.ops.sort import argsort, sort, sort_p, top_k, top_k_p
+from lumjax.ops.sorting import argsort, sort, sort_p, top_k, top_k_p
 from lumjax.trace.array import Array
 from lumjax.trace.batch import MappedAxis
 from tests.ops import laws
