@@ -29,7 +29,8 @@ def custom_gradient(fun: Callable[..., Any]) -> Callable[..., Any]:
     """A function that defines its own reverse-mode derivative, as in TensorFlow.
 
     `fun(*args)` returns `(output, rule)`, where `rule(ct)` gives the cotangents of the arguments:
-    one value for one argument, a tuple for several. Raises ArgumentTypeError if it does not.
+    one value (or a tuple of one) for one argument, a tuple for several. Raises ArgumentTypeError
+    if it does not.
 
     >>> f = custom_gradient(lambda x: (x * x, lambda ct: ct * x))
     >>> float(f(3.0))
@@ -58,7 +59,9 @@ def custom_gradient(fun: Callable[..., Any]) -> Callable[..., Any]:
 
         def flat(*cts: Value) -> list[Value]:
             found = rule(tree.unflatten(out_tree, cts))
-            values, found_tree = flatten_values(found if len(args) != 1 else (found,))
+            single = len(args) == 1 and tree.structure(found) == tree.structure(args[0])
+            many = isinstance(found, tuple | list) and not single
+            values, found_tree = flatten_values(tuple(found) if many else (found,))
             trees.append(found_tree)
             return values
 

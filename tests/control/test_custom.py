@@ -555,6 +555,18 @@ def test_vjp_rules_with_symbolic_zeros():
 # ---- functions that return their rule, and closures
 
 
+@pytest.mark.parametrize("wrap", [lambda f: f, jit], ids=["eager", "jit"])
+def test_custom_gradient_of_one_argument(wrap):
+    """A cotangent, or a tuple of it; an argument may be a tuple itself."""
+    of = lambda rule: wrap(custom_gradient(lambda x: (x * x, rule)))
+    for rule in (lambda ct: ct * 7.0, lambda ct: (ct * 7.0,), lambda ct: [ct * 7.0]):
+        assert float(grad(of(rule))(3.0)) == 7.0
+    f = wrap(custom_gradient(lambda xs: (xs[0] * xs[0], lambda ct: (ct * 7.0,))))
+    assert float(grad(f)((3.0,))[0]) == 7.0
+    with pytest.raises(TypeError):
+        grad(of(lambda ct: (ct, ct)))(3.0)
+
+
 def test_custom_gradient():
     f = custom_gradient(lambda x: (x * x, lambda ct: ct * x * 10.0))
     g = custom_gradient(lambda x, y: ({"a": x * y}, lambda ct: (ct["a"] * y, ct["a"] * x * 2.0)))
