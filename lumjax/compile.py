@@ -12,7 +12,6 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from types import MethodType
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
@@ -86,17 +85,24 @@ def _evaluate(jaxpr: Jaxpr, args: Sequence[Value]) -> list[Value]:
 set_evaluator(_evaluate)
 
 
-@dataclass(slots=True, eq=False)
 class Program:
-    """One traced signature of a jitted function, under one set of settings."""
+    """One traced signature of a jitted function, under one set of settings: of the search, on top
+    of those in force. `kept`: by the function, for the next call.
+    """
 
-    jaxpr: Jaxpr
-    consts: tuple[Value, ...]
-    out_tree: tree.PyTreeDef
-    settings: Mapping[str, Any]  # of the search, on top of those in force
-    name: str = ""
-    kept: bool = False  # by the function, for the next call
-    _executable: Executable | Recalled | None = None
+    __slots__ = ("_executable", "consts", "jaxpr", "kept", "name", "out_tree", "settings")
+
+    def __init__(
+        self, jaxpr: Jaxpr, consts: tuple[Value, ...], out_tree: tree.PyTreeDef,
+        settings: Mapping[str, Any], name: str = "", kept: bool = False,
+    ) -> None:  # fmt: skip
+        self.jaxpr = jaxpr
+        self.consts = consts
+        self.out_tree = out_tree
+        self.settings = settings
+        self.name = name
+        self.kept = kept
+        self._executable: Executable | Recalled | None = None
 
     def executable(self) -> Executable | Recalled:
         """The compiled program, made on first use."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from lumjax.config import MODES, config, key_names
@@ -134,12 +133,14 @@ class Miss:
         return "\n".join(lines)
 
 
-@dataclass(slots=True, eq=False)
 class History:
     """Every tracing of one jitted function, in order. `print` it."""
 
-    name: str
-    misses: list[Miss] = field(default_factory=list[Miss])
+    __slots__ = ("misses", "name")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.misses: list[Miss] = []
 
     def add(self, signature: Signature, source: Source | None, seconds: float, kept: bool) -> None:
         """Note one tracing, and log it where the settings ask for that."""

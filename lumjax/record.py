@@ -2,7 +2,8 @@
 
 A dataclass compiles six methods of every class from text, and a package has many classes. But the
 methods of two classes with equally many fields differ in names only: here such a method is compiled
-once, and each class gets a copy of its code with the names exchanged. The rest is shared as it is.
+once, and each class gets a copy of its code with the names exchanged; comparing and hashing, which
+few classes of a program do, at their first use. The rest is shared as it is.
 `dataclasses.fields`, `replace`, `asdict` and `is_dataclass` know records; a record is compared,
 hashed, matched, copied and pickled as a frozen dataclass is.
 """
@@ -68,10 +69,10 @@ def _build(cls: Any, eq: bool, repr: bool, weakref_slot: bool) -> Any:
     if repr and "__repr__" not in own:
         cls.__repr__ = _repr
     if eq and "__eq__" not in own:
-        cls.__eq__ = _eq(cls, [f.name for f in every if f.compare])
+        _later(cls, "__eq__", _eq, [f.name for f in every if f.compare])
     if eq and "__hash__" not in own:
         hashed = [f.name for f in every if (f.compare if f.hash is None else f.hash)]
-        cls.__hash__ = _hash(cls, hashed)
+        _later(cls, "__hash__", _hash, hashed)
     if "__getstate__" not in own:
         cls.__getstate__ = _getstate
     if "__setstate__" not in own:
@@ -82,7 +83,7 @@ def _build(cls: Any, eq: bool, repr: bool, weakref_slot: bool) -> Any:
 # ---- the class
 
 
-@dataclass
+@dataclass(init=False, repr=False, eq=False)  # no method is compiled
 class _Plain:
     """What of a dataclass other classes can share."""
 
@@ -149,6 +150,20 @@ def _method(
         co_consts=tuple([new.get(c, c) for c in code.co_consts]),
     )
     return FunctionType(code, scope, name)
+
+
+def _later(
+    cls: Any, name: str, make: Callable[[Any, Sequence[str]], FunctionType], names: Sequence[str]
+) -> None:
+    """Give the class a method that is made when it is first called."""
+
+    def first(*args: Any) -> Any:
+        method = make(cls, names)
+        setattr(cls, name, method)
+        return method(*args)
+
+    first.__name__, first.__qualname__ = name, f"{cls.__qualname__}.{name}"
+    setattr(cls, name, first)
 
 
 def _row(of: str, count: int) -> str:
