@@ -1,4 +1,4 @@
-"""Names of a package that are loaded when they are first mentioned."""
+"""Names of a package, and methods of a class, that are loaded when they are first mentioned."""
 
 from __future__ import annotations
 
@@ -30,3 +30,22 @@ def later(
     # what `from package import *` gives
     namespace["__all__"] = [n for n in listed() if not n.startswith("_")]
     return load, listed
+
+
+class Method:
+    """A function of a module as a method: the first look at it loads the module, and puts the
+    function in its place.
+    """
+
+    __slots__ = ("module", "name")
+
+    def __init__(self, module: str, name: str) -> None:
+        self.module = module
+        self.name = name
+
+    def __get__(self, instance: object, owner: type) -> Any:
+        function = getattr(import_module(self.module), self.name)
+        for kind in owner.__mro__:
+            if vars(kind).get(self.name) is self:
+                setattr(kind, self.name, function)
+        return function.__get__(instance, owner)

@@ -41,7 +41,8 @@ RARE = [
     "api", "closed", "machine", "profiler", "lax", "grad.jacobian", "grad.linear",
     "control.branch", "control.check", "control.cond", "control.iteration", "control.scan",
     "control.scanning", "control.solve", "debugging.overflow", "debugging.values",
-    "debugging.watch", "ops.collective", "ops.conv", "ops.cumulative", "ops.dynamic", "ops.factor",
+    "debugging.watch", "numpy.editing", "numpy.functional", "numpy.grids", "numpy.sorting",
+    "ops.collective", "ops.conv", "ops.cumulative", "ops.dynamic", "ops.factor",
     "ops.fourier", "ops.fused", "ops.incomplete", "ops.index", "ops.matrix", "ops.rng",
     "ops.scatter_monoid", "ops.segment", "ops.sorting", "ops.special", "ops.spectral",
     "ops.schur", "ops.triangular", "ops.tridiagonal", "ops.windows",
@@ -95,6 +96,18 @@ def test_a_record_that_waits_is_found_by_its_name():
     assert all(p.name == name for name, p in ops.PRIMITIVES.items())
     records = {v.name for n in dir(ops) if isinstance(v := getattr(ops, n), Primitive)}
     assert records == set(ops.PRIMITIVES)
+
+
+def test_a_method_that_waits_is_a_method():
+    code = "import lumjax.numpy as jnp\nx = jnp.array([2, 1])\nassert callable(x.sum)"
+    assert "lumjax.numpy.sorting" not in loaded(code)
+    use = """
+assert x.sort().tolist() == [1, 2] and type(x).sort(x).tolist() == [1, 2]
+assert type(x).sort is jnp.sort is vars(type(x))["sort"]
+import lumjax
+assert lumjax.jit(lambda x: x.sort() + x.argsort())(x).tolist() == [2, 2]
+"""
+    assert "lumjax.numpy.sorting" in loaded(code + use)
 
 
 def test_no_name_that_waits_is_also_a_module_of_its_package():
@@ -197,7 +210,8 @@ def test_rare_functions_of_numpy_are_loaded_on_first_use():
     assert not loaded("import lumjax.numpy as jnp\njnp.sum(jnp.arange(3) + 1)") & rare
     code = "import lumjax.numpy as jnp\njnp.pad(jnp.ones(3), 1)\n"
     code += "assert 'pad' in vars(jnp)\njnp.linalg.norm(jnp.ones(3))"
-    assert loaded(code) & rare == {"lumjax.numpy.padding", "lumjax.numpy.linalg"}
+    expected = {f"lumjax.numpy.{n}" for n in ["linalg", "padding", "sorting"]}  # pads by medians
+    assert loaded(code) & rare == expected
 
 
 def test_star_gives_what_waits_too():

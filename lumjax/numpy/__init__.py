@@ -27,11 +27,6 @@ from lumjax.numpy.creation import (
     identity, indices, linspace, logspace, meshgrid, ones, ones_like, tri, tril, triu, zeros,
     zeros_like,
 )
-from lumjax.numpy.editing import (
-    apply_over_axes, argpartition, array_equiv, block, choose, compress, delete, ediff1d, extract,
-    fromfunction, insert, lexsort, partition, piecewise, place, put, put_along_axis, resize,
-    sort_complex, trim_zeros, unwrap,
-)
 from lumjax.numpy.elementwise import (
     abs, absolute, acos, acosh, add, arccos, arccosh, arcsin, arcsinh, arctan, arctan2, arctanh,
     around, asin, asinh, atan, atan2, atanh, cbrt, ceil, clip, cos, cosh, deg2rad, degrees, divide,
@@ -39,15 +34,6 @@ from lumjax.numpy.elementwise import (
     heaviside, hypot, log, log1p, log2, log10, logaddexp, logaddexp2, maximum, minimum, mod, modf,
     multiply, negative, nextafter, positive, pow, power, rad2deg, radians, reciprocal, remainder,
     rint, round, sign, sin, sinc, sinh, sqrt, square, subtract, tan, tanh, true_divide, trunc,
-)
-from lumjax.numpy.functional import (
-    allclose, apply_along_axis, array_equal, convolve, correlate, gradient, interp, isclose,
-    polyval, trapezoid, vectorize,
-)
-from lumjax.numpy.grids import (
-    c_, diag_indices, diag_indices_from, fill_diagonal, geomspace, index_exp, ix_, mask_indices,
-    mgrid, ogrid, r_, ravel_multi_index, s_, tril_indices, tril_indices_from, triu_indices,
-    triu_indices_from, unravel_index, vander,
 )
 from lumjax.numpy.indexing import (
     argwhere, flatnonzero, nonzero, select, take, take_along_axis, where,
@@ -78,9 +64,6 @@ from lumjax.numpy.scalars import (
     float8_e4m3fn, float8_e4m3fnuz, float8_e5m2, float8_e5m2fnuz, float16, float32, float64, int4,
     int8, int16, int32, int64, uint4, uint8, uint16, uint32, uint64,
 )
-from lumjax.numpy.sorting import (
-    argsort, bincount, digitize, isin, median, percentile, quantile, searchsorted, sort, unique,
-)
 from lumjax.trace.array import Array as _Array
 from lumjax.trace.core import Tracer as _Tracer
 from lumjax.trace.core import aval_of as _aval_of
@@ -92,9 +75,23 @@ if _typing.TYPE_CHECKING:  # these are loaded when they are first mentioned
     from lumjax.numpy.bits import (
         bitwise_count, frexp, gcd, iscomplex, isreal, lcm, ldexp, packbits, spacing, unpackbits,
     )
+    from lumjax.numpy.editing import (
+        apply_over_axes, argpartition, array_equiv, block, choose, compress, delete, ediff1d,
+        extract, fromfunction, insert, lexsort, partition, piecewise, place, put, put_along_axis,
+        resize, sort_complex, trim_zeros, unwrap,
+    )
     from lumjax.numpy.files import (
         array_repr, array_str, from_dlpack, frombuffer, fromfile, fromiter, fromstring,
         get_printoptions, load, printoptions, save, savez, set_printoptions,
+    )
+    from lumjax.numpy.functional import (
+        allclose, apply_along_axis, array_equal, convolve, correlate, gradient, interp, isclose,
+        polyval, trapezoid, vectorize,
+    )
+    from lumjax.numpy.grids import (
+        c_, diag_indices, diag_indices_from, fill_diagonal, geomspace, index_exp, ix_,
+        mask_indices, mgrid, ogrid, r_, ravel_multi_index, s_, tril_indices, tril_indices_from,
+        triu_indices, triu_indices_from, unravel_index, vander,
     )
     from lumjax.numpy.namespace import __array_api_version__, __array_namespace_info__
     from lumjax.numpy.nans import (
@@ -109,6 +106,10 @@ if _typing.TYPE_CHECKING:  # these are loaded when they are first mentioned
         intersect1d, setdiff1d, setxor1d, union1d, unique_all, unique_counts, unique_inverse,
         unique_values,
     )
+    from lumjax.numpy.sorting import (
+        argsort, bincount, digitize, isin, median, percentile, quantile, searchsorted, sort,
+        unique,
+    )
     from lumjax.numpy.standard import (
         cumulative_prod, cumulative_sum, dsplit, einsum_path, isdtype, matvec, vecmat,
     )
@@ -122,10 +123,24 @@ _NAMES = {  # in which module a name is
         "bitwise_count", "frexp", "gcd", "iscomplex", "isreal", "lcm", "ldexp", "packbits",
         "spacing", "unpackbits",
     ),
+    "editing": (
+        "apply_over_axes", "argpartition", "array_equiv", "block", "choose", "compress", "delete",
+        "ediff1d", "extract", "fromfunction", "insert", "lexsort", "partition", "piecewise",
+        "place", "put", "put_along_axis", "resize", "sort_complex", "trim_zeros", "unwrap",
+    ),
     "files": (
         "array_repr", "array_str", "from_dlpack", "frombuffer", "fromfile", "fromiter",
         "fromstring", "get_printoptions", "load", "printoptions", "save", "savez",
         "set_printoptions",
+    ),
+    "functional": (
+        "allclose", "apply_along_axis", "array_equal", "convolve", "correlate", "gradient",
+        "interp", "isclose", "polyval", "trapezoid", "vectorize",
+    ),
+    "grids": (
+        "c_", "diag_indices", "diag_indices_from", "fill_diagonal", "geomspace", "index_exp",
+        "ix_", "mask_indices", "mgrid", "ogrid", "r_", "ravel_multi_index", "s_", "tril_indices",
+        "tril_indices_from", "triu_indices", "triu_indices_from", "unravel_index", "vander",
     ),
     "namespace": (
         "__array_api_version__", "__array_namespace_info__",
@@ -144,6 +159,10 @@ _NAMES = {  # in which module a name is
     "sets": (
         "intersect1d", "setdiff1d", "setxor1d", "union1d", "unique_all", "unique_counts",
         "unique_inverse", "unique_values",
+    ),
+    "sorting": (
+        "argsort", "bincount", "digitize", "isin", "median", "percentile", "quantile",
+        "searchsorted", "sort", "unique",
     ),
     "standard": (
         "cumulative_prod", "cumulative_sum", "dsplit", "einsum_path", "isdtype", "matvec",

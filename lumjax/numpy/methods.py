@@ -12,17 +12,16 @@ import numpy as np
 from lumjax import dtype as dt
 from lumjax import ops
 from lumjax.errors import ArgumentTypeError, ArgumentValueError, ConcretizationError
+from lumjax.lazy import Method
 from lumjax.numpy import (
     complexes,
     creation,
-    editing,
     elementwise,
     indexing,
     linear,
     logic,
     manipulation,
     reductions,
-    sorting,
 )
 from lumjax.numpy.updates import At
 from lumjax.target import HOST, Place
@@ -35,9 +34,12 @@ _FUNCTIONS: tuple[Callable[..., Any], ...] = (
     reductions.argmin, reductions.cumsum, reductions.cumprod, reductions.ptp,
     manipulation.swapaxes, manipulation.squeeze, manipulation.repeat, manipulation.ravel,
     indexing.take, indexing.nonzero, elementwise.clip, elementwise.round, complexes.conj,
-    sorting.sort, sorting.argsort, sorting.searchsorted, linear.dot, linear.diagonal, linear.trace,
-    creation.copy, creation.astype, editing.argpartition, editing.choose,
+    linear.dot, linear.diagonal, linear.trace, creation.copy, creation.astype,
 )  # fmt: skip
+_WAITING = {  # in which module a function is that is loaded when it is first looked up
+    "sort": "sorting", "argsort": "sorting", "searchsorted": "sorting",
+    "argpartition": "editing", "choose": "editing",
+}  # fmt: skip
 
 
 def _reshape(self: Any, *shape: Any, order: str = "C", copy: bool | None = None) -> Any:
@@ -111,6 +113,7 @@ def _devices(self: Any) -> set[Place]:
 
 def _compress(self: Any, condition: Any, axis: int | None = None, out: None = None) -> Any:
     """The slices along an axis where `condition` holds."""
+    editing = importlib.import_module("lumjax.numpy.editing")
     return editing.compress(condition, self, axis, out=out)
 
 
@@ -220,6 +223,7 @@ def _read_only(name: str) -> Callable[..., None]:
 def install() -> None:
     """Give both classes their methods and properties."""
     methods: dict[str, Any] = {f.__name__: f for f in _FUNCTIONS}
+    methods |= {n: Method(f"lumjax.numpy.{module}", n) for n, module in _WAITING.items()}
     methods |= {n: property(f) for n, f in _PROPERTIES.items()}
     methods |= {
         "reshape": _reshape, "transpose": _transpose, "flatten": _flatten, "item": _item,
