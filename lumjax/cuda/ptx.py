@@ -1,0 +1,441 @@
+"""The PTX executor: kernels as NVRTC made them, run on the CPU, every access checked.
+
+    kernels = load(nvrtc.ptx(source))
+    memory = Memory()
+    memory.add(x), memory.add(y, written=False)
+    kernels["f"].launch(memory, grid=(4,), block=(256,), args=[y.ctypes.data, x.ctypes.data])
+
+Raises ExecutionError for a race, a missing barrier, an access outside of all buffers, a read of
+what nothing has written, a misaligned access, threads that wait forever or at different places;
+UnsupportedError, by name, for PTX that it does not know. It is no GPU: approximate instructions are
+computed exactly, and what was never tried on one is not tested on one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import math
+import struct
+import threading
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from lumjax.cpu import objects
+from lumjax.cpu.real import LIBM
+from lumjax.cuda import nvrtc
+from lumjax.cuda.support import (
+    BLOCK,
+    CELL,
+    DEADLOCK,
+    DIVERGED,
+    EXPORTS,
+    FAULTS,
+    HANG,
+    HOST,
+    LANE,
+    RACE,
+    READERS,
+    SOURCE,
+    THREAD,
+    TRAP,
+)
+from lumjax.cuda.syntax import Array, Module, parse
+from lumjax.cuda.translate import parameter_offsets, translate
+from lumjax.errors import CompileError, LumjaxError
+from lumjax.record import record
+from lumjax.store import Store
+
+NDArray: TypeAlias = np.ndarray[Any, Any]
+
+FUEL = 1 << 32  # jumps back that one launch may take
+MOST_THREADS, MOST_SHARED = 1024, 227 << 10
+_GAP = 32  # bytes between shared arrays that belong to none
+_OBJECTS = Store("ptx", 1, ".o")
+_lock = threading.RLock()
+
+
+class ExecutionError(LumjaxError, RuntimeError):
+    """A kernel did what it must not do. `kind` is the reason in a few words."""
+
+    kind: str = ""
+
+
+# ---- memory
+
+
+class Memory:
+    """The buffers that launches may touch, and who touched them. Launches follow one another."""
+
+    def __init__(self) -> None:
+        self._rows: list[tuple[int, int, int, int, int]] = []
+        self._kept: list[NDArray] = []
+        self.serial = HOST + 1
+
+    def add(self, array: NDArray, written: bool = True, writable: bool = True) -> None:
+        """Let kernels touch an array: it holds something already if `written`."""
+        grain = array.dtype.itemsize if array.dtype.itemsize in (1, 2, 4, 8) else 4
+        self.add_bytes(array.ctypes.data, array.nbytes, grain, written, writable)
+        self._kept.append(array)
+
+    def add_bytes(
+        self, address: int, size: int, grain: int = 1, written: bool = True, writable: bool = True
+    ) -> None:
+        """Let kernels touch bytes whose owner keeps them; elements have `grain` bytes."""
+        cells = 0
+        if writable and size:
+            shadow = np.zeros((-(-size // grain), CELL // 4), np.uint32)
+            if written:
+                shadow[:, 0] = HOST
+            self._kept.append(shadow)
+            cells = shadow.ctypes.data
+        shift = grain.bit_length() - 1
+        self._rows.append((address, address + size, cells, shift, int(writable)))
+
+    def table(self, more: Sequence[tuple[int, int]]) -> tuple[ctypes.Array[Any], int]:
+        """The regions as the checks read them, with more that are only read."""
+        rows = self._rows + [(a, a + size, 0, 0, 0) for a, size in more]
+        data = b"".join(struct.pack("<QQQII", *row) for row in rows)
+        return ctypes.create_string_buffer(data, max(8, len(data))), len(rows)
+
+    def where(self, address: int) -> str:
+        """An address for people."""
+        for k, (begin, end, *_) in enumerate(self._rows):
+            if begin <= address < end:
+                return f"byte {address - begin} of buffer {k} ({end - begin} bytes)"
+        near = [(address - end, k) for k, (_, end, *_) in enumerate(self._rows) if address >= end]
+        if near and min(near)[0] < 1 << 12:
+            past, k = min(near)
+            return f"{past} bytes behind buffer {k}"
+        return f"address {address:#x}"
+
+
+# ---- code
+
+
+def _passes(module: Any, machine: Any, llvm: Any) -> None:
+    """Registers become values, and what is computed twice is computed once."""
+    options = llvm.create_pipeline_tuning_options(speed_level=1)
+    builder = llvm.create_pass_builder(machine, options)
+    manager = llvm.create_new_module_pass_manager()
+    manager.add_sroa_pass()
+    manager.add_instruction_combine_pass()
+    manager.add_simplify_cfg_pass()
+    manager.run(module, builder)
+
+
+@cache
+def _machine(arch: str, features: str) -> Any:
+    import llvmlite.binding as llvm  # noqa: PLC0415
+
+    return llvm.Target.from_triple(llvm.get_process_triple()).create_target_machine(
+        cpu=arch, features=features, opt=1, codemodel="jitdefault", jit=True
+    )
+
+
+def _object(text: str) -> bytes:
+    """Native code for a module's text, from the disk if it has been made before."""
+    target = objects.host_target()
+    parts = (target.arch, target.features, objects.version(), text)
+    key = hashlib.sha256("\0".join(parts).encode()).hexdigest()
+    kept = _OBJECTS.read(key)
+    if kept is not None:
+        return kept
+    import llvmlite.binding as llvm  # noqa: PLC0415
+
+    machine = _machine(target.arch, target.features)
+    try:
+        module = llvm.parse_assembly(text)
+        module.verify()
+        _passes(module, machine, llvm)
+        made = bytes(machine.emit_object(module))
+    except RuntimeError as error:
+        raise CompileError(
+            operation="translating PTX",
+            required="LLVM IR that LLVM accepts",
+            got=str(error).strip()[:400],
+            fix="please report this as a bug, with the kernel",
+        ) from error
+    _OBJECTS.write(key, made)
+    return made
+
+
+@cache
+def _support() -> dict[str, int]:
+    """The scheduler's and the checks' addresses: C that went the way of every kernel."""
+    text = nvrtc.ptx(SOURCE, options=("-rdc=true",))
+    made = translate(parse(text), {}, {}, {}, bare=True)
+    found = objects.load(_object(made.text), EXPORTS, _libm(made.imports))
+    return dict(zip(EXPORTS, found, strict=True))
+
+
+def _libm(names: Sequence[str]) -> dict[str, int]:
+    plain = [n.removeprefix(LIBM) for n in names if n.startswith(LIBM)]
+    return objects.libm_symbols(plain)
+
+
+@record
+class _Layout:
+    """Where a module's arrays are: names of symbols, offsets in shared and in local memory."""
+
+    symbols: Mapping[str, str]
+    shared: Mapping[str, int]
+    shared_map: bytes
+    dynamic: int  # the offset of what the launch adds, -1 if it may not
+    local: Mapping[str, int]
+    local_bytes: int
+
+
+def _layout(module: Module) -> _Layout:
+    shared: dict[str, int] = {}
+    chart = bytearray()
+    arrays = module.arrays + [a for f in module.functions.values() for a in f.arrays]
+    dynamic = -1
+    fixed = [a for a in arrays if a.space == "shared" and a.size]
+    for number, array in enumerate(fixed, 1):
+        at = _up(len(chart), array.align)
+        chart += bytes(at - len(chart)) + bytes([1 + (number - 1) % 254]) * array.size
+        chart += bytes(_GAP)
+        shared[array.name] = at
+    for array in arrays:
+        if array.space == "shared" and not array.size:
+            dynamic = _up(len(chart), 128)
+            shared[array.name] = dynamic
+    local: dict[str, int] = {}
+    size = 0
+    for function in module.functions.values():
+        for array in function.arrays:
+            if array.space == "local":
+                size = _up(size, array.align)
+                local[f"{function.name} {array.name}"] = size
+                size += array.size
+    named = [a.name for a in module.arrays if a.space in ("global", "const")]
+    symbols = {name: f"lumjax_array_{k}" for k, name in enumerate(named)}
+    return _Layout(symbols, shared, bytes(chart), dynamic, local, _up(size, 16))
+
+
+def _up(size: int, align: int) -> int:
+    return -(-size // align) * align
+
+
+_loaded: dict[str, dict[str, Kernel]] = {}
+
+
+def load(text: str) -> dict[str, Kernel]:
+    """The kernels of a PTX text, by name. Equal texts are loaded once.
+
+    Raises UnsupportedError, with its name, for an instruction that the executor doesn't know;
+    CompileError where NVRTC, which makes the executor itself, is missing.
+    """
+    with _lock:
+        if text not in _loaded:
+            _loaded[text] = _load(text)
+        return _loaded[text]
+
+
+def _load(text: str) -> dict[str, Kernel]:
+    module = parse(text)
+    layout = _layout(module)
+    made = translate(module, layout.symbols, layout.shared, layout.local)
+    imports = {n: a for n, a in _support().items() if n in made.imports} | _libm(made.imports)
+    data: list[tuple[int, int]] = []
+    kept: list[Any] = []
+    for array in module.arrays:
+        if array.name in layout.symbols:
+            memory = _aligned(array)
+            kept.append(memory)
+            data.append((memory.ctypes.data, array.size))
+            imports[layout.symbols[array.name]] = memory.ctypes.data
+    names = [f.name for f in module.functions.values() if f.entry]
+    addresses = objects.load(_object(made.text), names, imports)
+    return {
+        name: Kernel(
+            name,
+            address,
+            tuple((a.size, at) for a, at in parameter_offsets(module.functions[name])),
+            made.frames[name],
+            layout,
+            tuple(data),
+            tuple(kept),
+        )
+        for name, address in zip(names, addresses, strict=True)
+    }
+
+
+def _aligned(array: Array) -> NDArray:
+    room = np.zeros(array.size + 64, np.uint8)
+    begin = -room.ctypes.data % 64
+    view = room[begin : begin + array.size]
+    if array.data is not None:
+        view[:] = np.frombuffer(array.data, np.uint8)
+    return view
+
+
+# ---- launches
+
+_RUN = ctypes.CFUNCTYPE(ctypes.c_uint32, ctypes.c_void_p)
+
+
+@record(eq=False)
+class Kernel:
+    """A kernel in memory."""
+
+    name: str
+    address: int
+    params: tuple[tuple[int, int], ...]  # (bytes, offset) of each
+    frame: int
+    layout: _Layout
+    data: tuple[tuple[int, int], ...]
+    kept: tuple[Any, ...]
+
+    def launch(
+        self,
+        memory: Memory,
+        grid: Sequence[int],
+        block: Sequence[int],
+        args: Sequence[int | float | np.generic],
+        shared: int = 0,
+        seed: int = 0,
+        fuel: int = FUEL,
+    ) -> None:
+        """Run all blocks one after the other. `args`: addresses, or NumPy scalars of the
+        parameters' types. `shared`: bytes of memory that the launch adds. The seed chooses the
+        order of blocks, warps and lanes: 0 is theirs, 1 the reverse.
+
+        Raises ExecutionError at the first thing that is wrong.
+        """
+        grid, block = ((*s, 1, 1)[:3] for s in (grid, block))
+        count, blocks = math.prod(block), math.prod(grid)
+        self._check(count, blocks, shared)
+        threads = _Threads(count, self.frame, self.layout.local_bytes)
+        chart = self.layout.shared_map
+        if shared:
+            chart = chart.ljust(self.layout.dynamic, b"\0") + b"\xff" * shared
+        chart_bytes = ctypes.create_string_buffer(chart, max(1, len(chart)))
+        room = np.zeros(_up(len(chart), 8) + 128, np.uint8)
+        cells = np.zeros((len(chart), CELL // 4), np.uint32)
+        table, regions = memory.table(self.data)
+        params = self._packed(args)
+        state = _Fields({
+            "params": ctypes.addressof(params), "shared": _up(room.ctypes.data, 128),
+            "threads": threads.address, "step": self.address,
+            "regions": ctypes.addressof(table), "shared_cells": cells.ctypes.data,
+            "shared_map": ctypes.addressof(chart_bytes), "fuel": fuel, "first": memory.serial,
+            "count": count, "stride": threads.stride, "local_bytes": self.layout.local_bytes,
+            "shared_bytes": len(chart), "region_count": regions, "seed": seed, "blocks": blocks,
+            **{f"ntid_{c}": n for c, n in zip("xyz", block, strict=True)},
+            **{f"nctaid_{c}": n for c, n in zip("xyz", grid, strict=True)},
+        })  # fmt: skip
+        memory.serial += blocks
+        if _RUN(_support()["lumjax_run"])(ctypes.addressof(state.data)):
+            raise self._error(state, memory)
+
+    def _check(self, count: int, blocks: int, shared: int) -> None:
+        static = len(self.layout.shared_map)
+        got = None
+        if not 1 <= count <= MOST_THREADS:
+            got = f"{count} threads in a block"
+        elif blocks < 1:
+            got = f"{blocks} blocks"
+        elif static + shared > MOST_SHARED or static > 48 << 10:
+            got = f"{static} + {shared} bytes of shared memory"
+        elif shared and self.layout.dynamic < 0:
+            got = f"{shared} bytes of shared memory for a kernel that declares none"
+        if got is not None:
+            raise ExecutionError(
+                operation=f"launching {self.name}",
+                required="1 to 1024 threads, at least a block, at most 48 KiB of static and 227 KiB"
+                " of all shared memory",
+                got=got,
+                fix="launch it as its template says",
+            )
+
+    def _packed(self, args: Sequence[int | float | np.generic]) -> ctypes.Array[Any]:
+        """The parameters as a kernel finds them."""
+        if len(args) != len(self.params):
+            raise ExecutionError(
+                operation=f"launching {self.name}",
+                required=f"{len(self.params)} arguments",
+                got=f"{len(args)}",
+                fix="give one for each parameter",
+            )
+        size = max([at + n for n, at in self.params], default=0)
+        data = bytearray(size)
+        for value, (room, at) in zip(args, self.params, strict=True):
+            scalar = value if isinstance(value, np.generic) else np.asarray(value)[()]
+            raw = scalar.tobytes()
+            if len(raw) != room:
+                raise ExecutionError(
+                    operation=f"launching {self.name}",
+                    required=f"an argument of {room} bytes",
+                    got=f"{value!r} of {len(raw)}",
+                    fix="give NumPy scalars of the parameters' types",
+                )
+            data[at : at + room] = raw
+        return ctypes.create_string_buffer(bytes(data), max(8, size))
+
+    def _error(self, state: _Fields, memory: Memory) -> ExecutionError:
+        fault, line = state["fault"], state["fault_line"]
+        thread, block, other = state["fault_thread"], state["fault_block"], state["fault_other"]
+        where = f"thread {thread} of block {block}" + (f", line {line}" if line else "")
+        got = FAULTS[fault]
+        if fault not in (DEADLOCK, DIVERGED, LANE, HANG, TRAP):
+            kind, space = state["fault_kind"] & 255, state["fault_kind"] >> 8
+            verb = ("reads", "writes", "updates")[kind]
+            address = state["fault_address"]
+            places = {2: f"byte {address} of shared memory", 3: "local memory"}
+            place = places.get(space) or memory.where(address)
+            got = f"{verb} {state['fault_size']} bytes at {place}, which {got}"
+        if fault == RACE:
+            another = f"block {other & 0x7FFFFFFF}" if other >> 31 else f"thread {other}"
+            got += " (others read it)" if other == READERS else f" (last written by {another})"
+        error = ExecutionError(
+            operation=f"kernel {self.name}, {where}",
+            required="accesses inside of buffers, of what was written, ordered by barriers",
+            got=got,
+            fix="this is a fault of the kernel, not of what was computed with it",
+        )
+        error.kind = FAULTS[fault]
+        return error
+
+
+class _Threads:
+    """What the threads of a block know of themselves, what they keep while they wait, and their
+    local memory with marks of what is written.
+    """
+
+    def __init__(self, count: int, frame: int, local: int) -> None:
+        self.stride = _up(THREAD.size + _up(frame, 16) + 2 * local, 16)
+        self._room = np.zeros(self.stride * count + 16, np.uint8)
+        self._values = np.zeros((-(-count // 32), 32), np.uint64)  # shown to the other lanes
+        self.address = _up(self._room.ctypes.data, 16)
+        numbers = np.arange(count, dtype=np.uint64)
+        rows = np.uint64(self.address) + np.uint64(self.stride) * numbers
+        fields = np.zeros((count, self.stride // 8), np.uint64)
+        places = {
+            "values": np.uint64(self._values.ctypes.data) + 256 * (numbers // 32),
+            "local": rows + np.uint64(self.stride - 2 * local),
+            "frame": rows + np.uint64(THREAD.size),
+        }
+        for name, value in places.items():
+            fields[:, THREAD.fields[name][0] // 8] = value
+        begin = self.address - self._room.ctypes.data
+        self._room[begin : begin + self.stride * count] = fields.view(np.uint8).reshape(-1)
+
+
+class _Fields:
+    """The structure of a block, by names of fields."""
+
+    def __init__(self, values: Mapping[str, int]) -> None:
+        self.data = ctypes.create_string_buffer(BLOCK.size)
+        for name, value in values.items():
+            offset, kind = BLOCK.fields[name]
+            struct.pack_into("<Q" if kind == "i64" else "<I", self.data, offset, value)
+
+    def __getitem__(self, name: str) -> int:
+        offset, kind = BLOCK.fields[name]
+        (value,) = struct.unpack_from("<Q" if kind == "i64" else "<I", self.data, offset)
+        return int(value)

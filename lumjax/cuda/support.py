@@ -1,0 +1,432 @@
+"""What a launch on the CPU needs besides the kernel: its scheduler and the checks of its accesses.
+
+It is CUDA C, which NVRTC makes PTX of and the executor's own translation native code: no other
+compiler is needed. The structures that it shares with translated kernels are laid out here.
+
+Each cell of memory (an element of a buffer; a byte of shared memory) has a shadow: who wrote it
+last, and who read it since. An access is fine if what it meets happened before: in an earlier
+launch, before an earlier barrier of the same block, or in a lane of the same warp that has met this
+one at a warp's barrier since. Clocks of the lanes of a warp are vectors, those of a block one
+number, as barriers are of whole blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import accumulate
+
+from lumjax.record import record
+
+_XYZ = ("x", "y", "z")
+THREAD_FIELDS = (
+    "values local frame value",  # 64 bits
+    "resume state mask reason site line lane warp index taking clock start tid_x tid_y tid_z spare",
+)
+BLOCK_FIELDS = (
+    "params shared threads step regions shared_cells shared_map fuel fault_address value",
+    "first serial epoch count stride local_bytes shared_bytes region_count seed fault fault_size "
+    "fault_line fault_thread fault_block fault_other fault_kind "
+    "ctaid_x ctaid_y ctaid_z ntid_x ntid_y ntid_z nctaid_x nctaid_y nctaid_z blocks",
+)
+LANES = 32
+CLOCKS = 4 * LANES  # bytes behind a thread's fields: what it knows of each lane of its warp
+CELL = 32  # bytes of one cell's shadow
+READERS = 0xFFFFFFF  # stands for whoever read a cell
+HOST = 1  # who wrote a cell: the host; block k of the first launch is 2 + k
+
+
+@record
+class Structure:
+    """A C structure: where each field is, and of which LLVM type; its size."""
+
+    fields: dict[str, tuple[int, str]]
+    size: int
+    text: str
+
+
+def _structure(name: str, long: str, short: str, rest: str = "", more: int = 0) -> Structure:
+    wide, narrow = long.split(), short.split()
+    places = list(accumulate([8] * len(wide) + [4] * len(narrow), initial=0))
+    kinds = ["i64"] * len(wide) + ["i32"] * len(narrow)
+    fields = {n: (at, kind) for n, at, kind in zip(wide + narrow, places, kinds, strict=False)}
+    size = -(-(places[-1] + more) // 8) * 8
+    text = f"struct {name} {{ u64 {', '.join(wide)}; u32 {', '.join(narrow)}; {rest} }};\n"
+    return Structure(fields, size, text)
+
+
+THREAD = _structure("Thread", *THREAD_FIELDS, f"u32 clocks[{LANES}];", CLOCKS)
+BLOCK = _structure("Block", *BLOCK_FIELDS)
+
+FAULTS = (
+    "", "is out of bounds", "is misaligned", "reads what nothing has written",
+    "races with another access", "waits for threads that never come",
+    "meets threads of its warp that wait elsewhere", "asks a lane that takes no part",
+    "does not end", "is a trap", "writes to what is only read",
+)  # fmt: skip
+(OUTSIDE, MISALIGNED, UNWRITTEN, RACE, DEADLOCK, DIVERGED, LANE, HANG, TRAP, READ_ONLY) = range(
+    1, len(FAULTS)
+)
+
+
+def _constants(pairs: Iterable[tuple[str, int]]) -> str:
+    return "".join(f"#define {name} {value}\n" for name, value in pairs)
+
+
+_HEADER = (
+    "typedef unsigned char u8; typedef unsigned int u32; typedef unsigned long long u64;\n"
+    + _constants([
+        ("OUTSIDE", OUTSIDE), ("MISALIGNED", MISALIGNED), ("UNWRITTEN", UNWRITTEN),
+        ("RACE", RACE), ("DEADLOCK", DEADLOCK), ("DIVERGED", DIVERGED), ("NO_LANE", LANE),
+        ("READ_ONLY", READ_ONLY), ("READERS", READERS),
+    ])
+    + THREAD.text
+    + BLOCK.text
+)  # fmt: skip
+
+_CHECKS = r"""
+// Who wrote a cell last and who read it since: blocks, epochs between barriers, clocks of lanes.
+// who: the writer's warp | its lane << 8 | whether at once << 16 | the readers' warp << 24
+struct Cell { u32 wblock, wepoch, wclock, who, rblock, repoch, rclock, lanes; };
+struct Region { u64 begin, end, cells; u32 shift, writable; };
+#define MANY_BLOCKS 0xffffffffu
+#define MANY_WARPS 0xffu
+#define API extern "C" __device__ __noinline__
+
+API u32 lumjax_fault(Thread* t, Block* b, u32 fault, u64 address, u32 size, u32 kind, u32 line,
+                     u32 other) {
+  if (!b->fault) {
+    b->fault = fault; b->fault_address = address; b->fault_size = size; b->fault_kind = kind;
+    b->fault_line = line; b->fault_thread = t->index; b->fault_block = b->serial - b->first;
+    b->fault_other = other;
+  }
+  return 1;
+}
+
+static __device__ u32 reader_warp(Cell* c) { return c->who >> 24; }
+static __device__ void set_reader_warp(Cell* c, u32 w) { c->who = (c->who & 0xffffffu) | w << 24; }
+
+static __device__ bool writer_before(Thread* t, Block* b, Cell* c) {
+  if (c->wblock < b->first) return true;
+  if (c->wblock != b->serial) return false;
+  if (c->wepoch != b->epoch) return true;
+  if ((c->who & 0xff) != t->warp) return false;
+  return t->clocks[c->who >> 8 & 31] >= c->wclock;
+}
+
+static __device__ bool readers_before(Thread* t, Block* b, Cell* c) {
+  if (c->rblock == MANY_BLOCKS) return c->repoch != b->first;
+  if (c->rblock < b->first) return true;
+  if (c->rblock != b->serial) return false;
+  if (c->repoch != b->epoch) return true;
+  if (reader_warp(c) != t->warp) return false;
+  for (u32 m = c->lanes; m; m &= m - 1) {
+    u32 lane = 31 - __clz(m & -m);
+    if (lane != t->lane && t->clocks[lane] < c->rclock) return false;
+  }
+  return true;
+}
+
+static __device__ void add_reader(Thread* t, Block* b, Cell* c) {
+  bool here = c->rblock == b->serial && c->repoch == b->epoch;
+  bool launch = c->rblock == MANY_BLOCKS ? c->repoch == b->first : c->rblock >= b->first;
+  if (here && reader_warp(c) == t->warp && !readers_before(t, b, c)) {
+    c->lanes |= 1u << t->lane;
+    if (c->rclock < t->clock) c->rclock = t->clock;
+  } else if (here && reader_warp(c) != t->warp) {
+    set_reader_warp(c, MANY_WARPS);
+  } else if (launch && c->rblock != b->serial) {
+    c->rblock = MANY_BLOCKS; c->repoch = b->first;
+  } else {
+    c->rblock = b->serial; c->repoch = b->epoch; c->rclock = t->clock; c->lanes = 1u << t->lane;
+    set_reader_warp(c, t->warp);
+  }
+}
+
+static __device__ u32 race(Block* b, u32 other) { b->value = other; return RACE; }
+
+static __device__ u32 writer_of(Block* b, Cell* c) {
+  if (c->wblock != b->serial) return 0x80000000u | (c->wblock - b->first);
+  return (c->who & 0xff) * 32 + (c->who >> 8 & 31);
+}
+
+// kind: 0 reads, 1 writes, 2 both at once. Whether the access of one cell is a fault.
+static __device__ u32 cell_fault(Thread* t, Block* b, Cell* c, u32 kind, u32 shared) {
+  bool written = shared ? c->wblock == b->serial : c->wblock != 0;
+  if (kind != 1 && !written) return UNWRITTEN;
+  bool atomic = c->who >> 16 & 1;
+  if (written && !(kind == 2 && atomic) && !writer_before(t, b, c)) return race(b, writer_of(b, c));
+  if (kind == 0) { add_reader(t, b, c); return 0; }
+  if (!readers_before(t, b, c)) return race(b, READERS);
+  c->wblock = b->serial; c->wepoch = b->epoch; c->wclock = t->clock;
+  c->who = t->warp | t->lane << 8 | (kind == 2 ? 1u << 16 : 0);
+  c->rblock = 0;
+  return 0;
+}
+
+static __device__ u32 cells_fault(Thread* t, Block* b, u64 cells, u64 first, u64 last, u32 kind,
+                                  u32 shared) {
+  for (u64 k = first; k <= last; k++) {
+    Cell* c = (Cell*)cells + k;
+    u32 fault = cell_fault(t, b, c, kind, shared);
+    if (fault) return fault;
+  }
+  return 0;
+}
+
+static __device__ u32 local_fault(Thread* t, Block* b, u64 offset, u32 size, u32 kind) {
+  if (offset + size > b->local_bytes) return OUTSIDE;
+  u8* known = (u8*)(t->local + b->local_bytes + offset);
+  for (u32 k = 0; k < size; k++) {
+    if (kind != 1 && !known[k]) return UNWRITTEN;
+    if (kind) known[k] = 1;
+  }
+  return 0;
+}
+
+static __device__ u32 shared_fault(Thread* t, Block* b, u64 offset, u32 size, u32 kind) {
+  u8* map = (u8*)b->shared_map;
+  if (offset + size > b->shared_bytes) return OUTSIDE;
+  for (u32 k = 0; k < size; k++)  // the map names the array of each byte, 0 between arrays
+    if (!map[offset + k] || map[offset + k] != map[offset]) return OUTSIDE;
+  return cells_fault(t, b, b->shared_cells, offset, offset + size - 1, kind, 1);
+}
+
+static __device__ u32 global_fault(Thread* t, Block* b, u64 address, u32 size, u32 kind) {
+  Region* r = (Region*)b->regions;
+  for (u32 k = 0; k < b->region_count; k++, r++) {
+    if (address < r->begin || address + size > r->end) continue;
+    if (kind && !r->writable) return READ_ONLY;
+    if (!r->cells) return 0;
+    u64 at = address - r->begin;
+    return cells_fault(t, b, r->cells, at >> r->shift, (at + size - 1) >> r->shift, kind, 0);
+  }
+  return OUTSIDE;
+}
+
+// space: 0 generic, 1 global, 2 shared, 3 local, 4 constant
+API u32 lumjax_access(Thread* t, Block* b, u64 address, u32 size, u32 kind, u32 space, u32 line) {
+  u32 fault;
+  bool local = address - t->local < b->local_bytes && b->local_bytes;
+  bool shared = address - b->shared < b->shared_bytes;
+  b->value = 0xffffffffu;
+  if (space == 0) space = local ? 3 : shared ? 2 : 1;
+  u64 base = space == 2 ? b->shared : 0;
+  if ((address - base) & (size - 1)) fault = MISALIGNED;
+  else if (space == 3) fault = local ? local_fault(t, b, address - t->local, size, kind) : OUTSIDE;
+  else if (space == 2) fault = shared_fault(t, b, address - b->shared, size, kind);
+  else fault = global_fault(t, b, address, size, kind);
+  if (!fault) return 0;
+  if (space == 2) address -= b->shared;
+  return lumjax_fault(t, b, fault, address, size, kind | space << 8, line, (u32)b->value);
+}
+"""
+
+_SCHEDULER = r"""
+#define RUN 4u
+static __device__ u32 turn(u32 seed, u32 n, u32 total) {
+  if (seed == 0) return n;
+  if (seed == 1) return total - 1 - n;
+  u32 step = seed * 2 + 1, a, b;
+  for (;; step++) {
+    for (a = total, b = step; b;) { u32 r = a % b; a = b; b = r; }
+    if (a == 1) return (u32)(((u64)n * step + seed) % total);
+  }
+}
+
+static __device__ Thread* thread_of(Block* b, u32 k) {
+  return (Thread*)(b->threads + (u64)k * b->stride);
+}
+
+static __device__ bool in_group(Thread* x, Thread* leader) {
+  return x->state == 3 && x->mask == leader->mask && x->site == leader->site;
+}
+
+static __device__ void released(Block* b, u32 base, u32 group, Thread* leader) {
+  u32 joined[32];
+  for (u32 l = 0; l < 32; l++) joined[l] = 0;
+  for (u32 m = group; m; m &= m - 1) {
+    Thread* x = thread_of(b, base + 31 - __clz(m & -m));
+    ((u64*)x->values)[x->lane] = x->value;
+    x->taking = group;
+    x->state = RUN;
+    for (u32 l = 0; l < 32; l++) if (joined[l] < x->clocks[l]) joined[l] = x->clocks[l];
+  }
+  if (leader->reason == 0) return;  // an exchange of values orders nothing
+  for (u32 m = group; m; m &= m - 1) {
+    Thread* x = thread_of(b, base + 31 - __clz(m & -m));
+    for (u32 l = 0; l < 32; l++) x->clocks[l] = joined[l];
+    x->clocks[x->lane] = ++x->clock;
+  }
+}
+
+// Let groups of lanes go on that are complete: 0 none, 1 some, 2 a fault.
+static __device__ u32 release_warp(Block* b, u32 base, u32 lanes) {
+  u32 some = 0;
+  for (u32 k = 0; k < lanes; k++) {
+    Thread* t = thread_of(b, base + k);
+    if (t->state != 3) continue;
+    if (!(t->mask >> t->lane & 1)) {
+      lumjax_fault(t, b, NO_LANE, 0, 0, 0, t->line, t->index);
+      return 2;
+    }
+    u32 group = 0, whole = 1;
+    for (u32 l = 0; l < lanes; l++) {
+      Thread* x = thread_of(b, base + l);
+      if (!(t->mask >> l & 1) || x->state == 0) continue;
+      if (in_group(x, t)) group |= 1u << l;
+      else if (x->state == 3) {
+        lumjax_fault(t, b, DIVERGED, 0, 0, 0, t->line, x->index);
+        return 2;
+      } else whole = 0;
+    }
+    if (whole) { released(b, base, group, t); some = 1; }
+  }
+  return some;
+}
+
+static __device__ u32 run_warp(Block* b, u32 base, u32 lanes) {
+  u32 (*step)(Thread*, Block*) = (u32(*)(Thread*, Block*))b->step;
+  for (;;) {
+    for (u32 n = 0; n < lanes; n++) {
+      Thread* t = thread_of(b, base + turn(b->seed, n, lanes));
+      if (t->state != RUN) continue;
+      u32 state = step(t, b);
+      if (state == 1) return 1;
+      t->state = state;
+    }
+    u32 some = release_warp(b, base, lanes);
+    if (some == 2) return 1;
+    if (!some) return 0;
+  }
+}
+
+static __device__ u32 open_barrier(Block* b, u32* waiting) {
+  Thread* first = 0;
+  *waiting = 0;
+  for (u32 k = 0; k < b->count; k++) {
+    Thread* t = thread_of(b, k);
+    if ((k & 31) == 0) first = 0;
+    if (t->state == 3) return lumjax_fault(t, b, DEADLOCK, 0, 0, 0, t->line, t->index);
+    if (t->state != 2) continue;
+    if (!first) first = t;
+    if (first->site != t->site) return lumjax_fault(t, b, DIVERGED, 0, 0, 0, t->line, first->index);
+    *waiting += 1;
+  }
+  for (u32 k = 0; k < b->count; k++) {
+    Thread* t = thread_of(b, k);
+    if (t->state == 2) t->state = RUN;
+  }
+  b->epoch++;
+  return 0;
+}
+
+static __device__ u32 run_block(Block* b) {
+  u32 warps = (b->count + 31) / 32, waiting;
+  do {
+    for (u32 n = 0; n < warps; n++) {
+      u32 w = turn(b->seed, n, warps), left = b->count - 32 * w;
+      if (run_warp(b, 32 * w, left < 32 ? left : 32)) return 1;
+    }
+    if (open_barrier(b, &waiting)) return 1;
+  } while (waiting);
+  return 0;
+}
+
+static __device__ void begin_block(Block* b, u32 i) {
+  b->serial = b->first + i; b->epoch = 0;
+  b->ctaid_x = i % b->nctaid_x;
+  b->ctaid_y = i / b->nctaid_x % b->nctaid_y;
+  b->ctaid_z = i / (b->nctaid_x * b->nctaid_y);
+  for (u32 k = 0; k < b->shared_bytes / 8; k++) ((u64*)b->shared)[k] = ~0ull;
+  for (u32 k = 0; k < b->count; k++) {
+    Thread* t = thread_of(b, k);
+    t->resume = 0; t->state = RUN; t->index = k; t->lane = k & 31; t->warp = k >> 5;
+    t->tid_x = k % b->ntid_x;
+    t->tid_y = k / b->ntid_x % b->ntid_y;
+    t->tid_z = k / (b->ntid_x * b->ntid_y);
+    t->clock = 1;
+    for (u32 l = 0; l < 32; l++) t->clocks[l] = 0;
+    t->clocks[t->lane] = 1;
+    for (u32 l = 0; l < b->local_bytes; l++) ((u8*)t->local)[b->local_bytes + l] = 0;
+  }
+}
+
+API u32 lumjax_run(Block* b) {
+  for (u32 n = 0; n < b->blocks; n++) {
+    begin_block(b, turn(b->seed, n, b->blocks));
+    if (run_block(b)) return 1;
+  }
+  return 0;
+}
+
+API int lumjax_source(Thread* t, Block* b, u32 given, u32 clamp, u32 mode, u32 line) {
+  int lane = t->lane, segment = clamp >> 8 & 31, bound = clamp & 31, by = given & 31;
+  int most = (lane & segment) | (bound & ~segment), j;
+  if (mode == 0) j = lane - by;
+  else if (mode == 1) j = lane + by;
+  else if (mode == 2) j = lane ^ by;
+  else j = (lane & segment) | (by & ~segment);
+  bool fine = mode == 0 ? j >= most : j <= most;
+  if (!fine) return 256 | lane;
+  if (!(t->taking >> j & 1)) {
+    lumjax_fault(t, b, NO_LANE, 0, 0, 0, line, (t->warp << 5) + j);
+    return -1;
+  }
+  return j;
+}
+
+API u32 lumjax_ballot(Thread* t) {
+  u32 found = 0;
+  for (u32 l = 0; l < 32; l++)
+    if (t->taking >> l & 1 && ((u64*)t->values)[l]) found |= 1u << l;
+  return found;
+}
+"""
+
+_NUMBERS = r"""
+// A float64 and what it lacks of the exact value, as a float32: mode 1 to zero, 2 down, 3 up.
+static __device__ float directed(double value, double rest, u32 mode) {
+  float near = (float)value;
+  double back = near, exact = value - back;
+  bool above = exact > 0 || (exact == 0 && rest > 0);  // the exact value is above
+  bool below = exact < 0 || (exact == 0 && rest < 0);
+  if (mode == 1) mode = value > 0 ? 2 : 3;
+  if (isinf(value) || value != value || !(above || below)) return near;
+  int bits = __float_as_int(near);
+  if (mode == 2 && below) {
+    if (near == 0) return __int_as_float(0x80000001);
+    return __int_as_float(near > 0 ? bits - 1 : bits + 1);
+  }
+  if (mode == 3 && above) {
+    if (near == 0) return __int_as_float(1);
+    return __int_as_float(near > 0 ? bits + 1 : bits - 1);
+  }
+  return near;
+}
+
+API float lumjax_narrow_directed(double x, u32 mode) { return directed(x, 0.0, mode); }
+
+API float lumjax_fma_directed(float a, float b, float c, u32 mode) {
+  double p = (double)a * b, s = p + c, t = s - p;  // the product is exact
+  double rest = (p - (s - t)) + (c - t);
+  if (s == 0 && rest == 0 && p != 0) return mode == 2 ? -0.0f : 0.0f;
+  return directed(s, rest, mode);
+}
+
+// To float32 with an odd last bit if anything was lost: a second rounding is then correct.
+API float lumjax_narrow_odd(double x) {
+  float near = (float)x;
+  double back = near;
+  int bits = __float_as_int(near);
+  if (back == x || x != x) return near;
+  if (isinf(near)) return __int_as_float(bits - 1);
+  bool larger = fabs(back) > fabs(x);
+  return __int_as_float(larger ? (bits - 1) | 1 : bits | 1);
+}
+"""
+
+SOURCE = _HEADER + _CHECKS + _SCHEDULER + _NUMBERS
+EXPORTS = (
+    "lumjax_fault", "lumjax_access", "lumjax_run", "lumjax_source", "lumjax_ballot",
+    "lumjax_narrow_directed", "lumjax_fma_directed", "lumjax_narrow_odd",
+)  # fmt: skip
