@@ -12,7 +12,7 @@ import numpy as np
 from lumjax import lax, nn
 from lumjax import numpy as jnp
 from lumjax.onnx.graph import Node
-from lumjax.onnx.values import Op, bounded, common, is_float
+from lumjax.onnx.values import Op, axis_of, bounded, common, is_float
 
 One = Callable[[Any], Any]
 Two = Callable[[Any, Any], Any]
@@ -27,8 +27,17 @@ def _fits(node: Node, *xs: Any) -> None:
     bounded(node, np.broadcast_shapes(*(x.shape for x in xs)), xs[0].dtype)
 
 
+def _placed(node: Node, x: Any, y: Any) -> Any:
+    """Before opset 7 the axes of `y` lie where an attribute says, at the end if it does not."""
+    if node.opset < 7 and node.has("axis") and node.integer("broadcast", 0):
+        axis = axis_of(node, node.integer("axis"), len(x.shape))
+        return y.reshape((*y.shape, *((1,) * (len(x.shape) - axis - len(y.shape)))))
+    return y
+
+
 def _two(f: Two) -> Op:
     def compute(node: Node, x: Any, y: Any) -> Any:
+        y = _placed(node, x, y)
         _fits(node, x, y)
         if x.dtype != y.dtype:
             raise node.wrong("two arrays of one dtype", f"{x.dtype} and {y.dtype}")
@@ -51,6 +60,7 @@ def _divide(x: Any, y: Any) -> Any:
 
 def _power(node: Node, x: Any, y: Any) -> Any:
     """The result has the dtype of the base."""
+    y = _placed(node, x, y)
     _fits(node, x, y)
     if is_float(y) and not is_float(x):
         return jnp.power(x.astype(y.dtype), y).astype(x.dtype)
@@ -104,6 +114,7 @@ def _where(node: Node, condition: Any, x: Any, y: Any) -> Any:
 
 
 def _equal(node: Node, x: Any, y: Any) -> Any:
+    y = _placed(node, x, y)
     _fits(node, x, y)
     xp, (x, y) = common(x, y)
     return xp.asarray(x == y, bool)
@@ -172,6 +183,8 @@ def _swish(node: Node, x: Any) -> Any:
 
 
 def _slope(node: Node, x: Any, slope: Any) -> Any:
+    if node.opset < 7 and len(slope.shape) == 1:  # one for each channel
+        slope = slope.reshape((-1,) + (1,) * (len(x.shape) - 2))
     _fits(node, x, slope)
     return jnp.where(x < 0, slope * x, x)
 

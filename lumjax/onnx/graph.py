@@ -15,6 +15,7 @@ from lumjax.record import record
 
 Shape = tuple[int | str | None, ...]  # numbers, names of symbolic sizes, and what is not told
 DEPTH = 32  # of graphs inside graphs
+SMALL = 64  # numbers that are more are weights, not sizes, axes and the like
 
 
 @record
@@ -169,7 +170,7 @@ class Reader:
         arrays = {t.name: tensors.tensor(t, self.folder, where) for t in proto.initializer}
         inputs = tuple(port(v, where) for v in proto.input)
         known = {*outer, *arrays, *(p.name for p in inputs)}
-        nodes = tuple(self._nodes(proto, known, depth, where))
+        nodes = self._weights(self._nodes(proto, known, depth, where), arrays)
         outputs = tuple(port(v, where) for v in proto.output)
         for p in outputs:
             if p.name not in known:
@@ -191,6 +192,17 @@ class Reader:
             known.update(node.outputs)
             nodes.append(node)
         return nodes
+
+    def _weights(self, nodes: list[Node], arrays: dict[str, np.ndarray]) -> tuple[Node, ...]:
+        """The nodes that are left when constants that are weights count as initialisers."""
+        kept: list[Node] = []
+        for node in nodes:
+            value = node.attributes.get("value") if node.op == "Constant" else None
+            if isinstance(value, np.ndarray) and value.dtype.kind == "f" and value.size > SMALL:
+                arrays[node.outputs[0]] = value
+            else:
+                kept.append(node)
+        return tuple(kept)
 
     def node(self, proto: Any, outer: frozenset[str], depth: int = 0) -> Node:
         """A NodeProto with its attributes read."""

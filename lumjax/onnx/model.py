@@ -14,7 +14,7 @@ from lumjax import dtype as dt
 from lumjax.onnx.execute import Run
 from lumjax.onnx.faults import OnnxError, UnsupportedOnnxError
 from lumjax.onnx.functions import Functions
-from lumjax.onnx.graph import Graph, Node, Port, Reader
+from lumjax.onnx.graph import SMALL, Graph, Node, Port, Reader
 from lumjax.onnx.package import DecodeError, onnx, schema_of
 from lumjax.onnx.table import OPS
 from lumjax.onnx.values import Limits, is_foreign, limits, loose
@@ -22,7 +22,6 @@ from lumjax.record import record
 
 NEWEST = 28
 OLDEST = 7
-SMALL = 64  # integers of more elements are weights, not sizes and axes
 
 
 @record(eq=False, repr=False)
@@ -47,11 +46,18 @@ class Model:
         for port, x in zip(self.inputs, given, strict=True):
             if x is not _MISSING:
                 values[port.name] = _accepted(port, x, sizes)
-        order = [values.get(p.name, params.get(p.name)) for p in self.graph.inputs]
+        order = [self._value(p.name, values, params) for p in self.graph.inputs]
         with limits(self.limits):
             found = Run(self.functions, params).graph(self.graph, order, ChainMap({}))
         found = [_result(x) for x in found]
         return found[0] if len(found) == 1 else tuple(found)
+
+    def _value(self, name: str, values: Mapping[str, Any], params: Mapping[str, Any]) -> Any:
+        """An input, or the initialiser that old models list among the inputs."""
+        for place in (values, params, self.graph.initializers):
+            if name in place:
+                return place[name]
+        return None
 
     def _given(self, inputs: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
         names = [p.name for p in self.inputs]
@@ -94,7 +100,7 @@ def _accepted_array(port: Port, x: Any, sizes: dict[str, int]) -> Any:
         x = np.asarray(x)
         if x.dtype.kind in "UT":
             x = x.astype(object)
-        x = x if is_foreign(x.dtype) else loose(x)
+        x = x if is_foreign(x.dtype) or _is_setting(x) else loose(x)
     if port.kind != "tensor" or port.dtype is None:
         return x
     allowed = port.dtype if is_foreign(port.dtype) else dt.canonicalize(port.dtype)
@@ -110,6 +116,11 @@ def _accepted_array(port: Port, x: Any, sizes: dict[str, int]) -> Any:
             known = f", where {sizes}" if sizes else ""
             raise _refused(port, f"shape {tuple(x.shape)}{known}")
     return x
+
+
+def _is_setting(x: np.ndarray) -> bool:
+    """Few integers stay known, as a rate or a length on which the program may depend."""
+    return x.dtype.kind in "iub" and x.size <= SMALL
 
 
 _ITEM = Port("item", "tensor", None, None)

@@ -18,6 +18,10 @@ def _by_channel(a: Any, rank: int) -> Any:
 def _batch(node: Node, x: Any, scale: Any, bias: Any, mean: Any, var: Any) -> Any:
     rank, epsilon = len(x.shape), node.number("epsilon", 1e-5)
     training = bool(node.integer("training_mode", 0))
+    if node.opset < 7 and not node.integer("is_test", 0):
+        raise node.unsupported("a model for inference", "is_test of 0", "export it for inference")
+    if not node.integer("spatial", 1):
+        raise node.unsupported("statistics by channel", "spatial of 0", "export it as opset 9")
     used_mean, used_var = mean, var
     if training:
         axes = (0, *range(2, rank))

@@ -66,6 +66,8 @@ def _multinomial(node: Node, x: Any) -> Any:
 
 
 def _dropout(node: Node, x: Any, ratio: Any = None, training: np.ndarray | None = None) -> Any:
+    if node.opset < 7 and not node.integer("is_test", 0):
+        raise node.unsupported("a model for inference", "is_test of 0", "export it for inference")
     live = training is not None and bool(np.all(training)) and training.size > 0
     share = 0.5 if ratio is None else ratio
     if not live:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lumjax.onnx import (
+    attention,
     casting,
     contraction,
     control,
@@ -28,8 +29,8 @@ from lumjax.onnx.values import Op
 OPS: dict[str, Op] = {
     name: op
     for module in (
-        casting, contraction, control, elementwise, indexing, movement, normalisation, pooling,
-        quantisation, randomness, recurrent, reductions, resizing, sequences, signal, text,
+        attention, casting, contraction, control, elementwise, indexing, movement, normalisation,
+        pooling, quantisation, randomness, recurrent, reductions, resizing, sequences, signal, text,
         training, trees, vision,
     )
     for name, op in module.OPS.items()
