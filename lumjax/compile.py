@@ -464,9 +464,10 @@ def jit(
     `static_argnames` name arguments that are (hashable) Python values of the program: a new value
     traces anew. `donate_argnums` and `donate_argnames` name arguments whose buffers the caller will
     not use again: where a result has the shape and dtype, the array is deleted by the call, and a
-    later use raises DonationError; where none has, DonationWarning says so. `keep_unused`,
-    `device`, `backend`, `inline` and XLA's `compiler_options` are accepted as JAX does and change
-    nothing, nor do shardings on one device.
+    later use raises DonationError; where none has, DonationWarning says so. `backend` may be
+    "cuda:emulated": CUDA kernels, whose machine code for a virtual GPU is run and checked on the
+    CPU, slowly. Other backends, `keep_unused`, `device`, `inline` and XLA's `compiler_options` are
+    accepted as JAX does and change nothing, nor do shardings on one device.
 
     How hard the compiler tries; what is None is taken from `lumjax.config`:
 
@@ -494,7 +495,7 @@ def jit(
     >>> quick(jnp.arange(3.0))
     Array(6., dtype=float32)
     """
-    del keep_unused, device, backend, inline, in_shardings, out_shardings, compiler_options
+    del keep_unused, device, inline, in_shardings, out_shardings, compiler_options
     if fun is None:
         return functools.partial(
             jit,
@@ -502,6 +503,7 @@ def jit(
             static_argnames=static_argnames,
             donate_argnums=donate_argnums,
             donate_argnames=donate_argnames,
+            backend=backend,
             search=search,
             timeout=timeout,
             profile=profile,
@@ -533,6 +535,7 @@ def jit(
         search_profile=profile,
         search_background=background,
         search_memory=memory,
+        backend=backend if backend is not None and backend.startswith("cuda") else None,
     )
     donate = donated[0] | donated[1]
     return (Donating if donate else Jitted)(fun, nums, names, donate, settings)

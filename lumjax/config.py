@@ -75,7 +75,7 @@ def key_names() -> tuple[str, ...]:
 _WATCHED = ("debug_nans", "debug_infs", "debug_overflow")  # of every operation outside of jit
 
 
-_CHOICES = {"grad_compat": ("lumjax", "jax"), "backend": ("cpu", "cuda")}
+_CHOICES = {"grad_compat": ("lumjax", "jax"), "backend": ("cpu", "cuda", "cuda:emulated")}
 # Flags of JAX's that programs set and that mean nothing here; () stands for any value.
 _FLAGS_OF_JAX: dict[str, tuple[object, ...]] = {
     "jax_platform_name": ("cpu", "", None),

@@ -32,7 +32,7 @@ from lumjax.egraph.replay import fired
 from lumjax.egraph.rules import Rule
 from lumjax.egraph.rules.registry import load_rules
 from lumjax.egraph.search import budget_of_config, search
-from lumjax.errors import CompileError, UnsupportedError
+from lumjax.errors import CompileError
 from lumjax.expansion import expand, is_keyed
 from lumjax.insight import Insight, Reader
 from lumjax.judge import judge as judge
@@ -66,6 +66,13 @@ TURNS = 8  # of computing more values again, until a budget of memory is kept
 # ---- the executable
 
 
+def accelerator():
+    """The module `lumjax.accelerated`: no program for the CPU loads the CUDA backend."""
+    from lumjax import accelerated  # noqa: PLC0415 - the only place
+
+    return accelerated
+
+
 class Executable:
     """A program ready to run on concrete values. Thread-safe.
 
@@ -79,19 +86,13 @@ class Executable:
         settings: Mapping[str, Any] | None = None,
         planner: Planner | None = None,
     ) -> None:
-        if config.backend != "cpu":
-            raise UnsupportedError(
-                operation=f"compiling for backend '{config.backend}'",
-                required="the CPU backend; kernels for CUDA are not part of this version",
-                got=f"config.backend = {config.backend!r}",
-                fix="use config.update('backend', 'cpu')",
-            )
         started = time.perf_counter()
         self.traced = jaxpr
         if config.debug_overflow:
             jaxpr = with_checks(jaxpr)
         self.settings = settings or {}
-        self.target = host_target()
+        self._cuda = None if config.backend == "cpu" else accelerator()
+        self.target = self._cuda.target_of(config.backend) if self._cuda else host_target()
         self.jaxpr, self._consts = expand(simplify(jaxpr))
         self.jaxpr = simplify(self.jaxpr)
         layout = self._layout = self._planned(planner)
@@ -100,7 +101,8 @@ class Executable:
         self._known = Table({}, dict(layout.offsets))
         self._linked = self._link(layout)
         keyed = any(is_keyed(v.aval) for v in (*jaxpr.inputs, *jaxpr.outputs))
-        self.runner = Runner(self._recipe(layout), self.settings, keyed)
+        runner = self._cuda.Launcher if self._cuda else Runner
+        self.runner = runner(self._recipe(layout), self.settings, keyed)
         self.seconds = time.perf_counter() - started
 
     def _planned(self, planner: Planner | None) -> Layout:
@@ -130,7 +132,11 @@ class Executable:
         bound = limit
         while True:
             with config.scope(search_memory=bound):
-                self.stages, renamed = stages_of(self.jaxpr, self.target, inside_of, planner)
+                if self._cuda:
+                    made = self._cuda.stages_of(self.jaxpr, self.target, planner)
+                else:
+                    made = stages_of(self.jaxpr, self.target, inside_of, planner)
+            self.stages, renamed = made
             layout = Layout(self.jaxpr, self.stages, renamed)
             needed = layout.timeline().allocated() if limit else 0
             if needed <= limit or bound == 1:
@@ -263,8 +269,10 @@ class Executable:
         return Reader(self).insight()
 
     def as_text(self) -> str:
-        """The kernels as LLVM IR."""
-        kernels = (whole(c, self.target) for s in self.native() for c in s.kernels)
+        """The kernels as LLVM IR, or as CUDA C."""
+        kernels = [whole(c, self.target) for s in self.native() for c in s.kernels]
+        if self._cuda:
+            return self._cuda.text_of(kernels)
         return "\n".join(render(k, self.target) for k in kernels)
 
     def cost_analysis(self) -> dict[str, float]:

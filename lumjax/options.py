@@ -67,6 +67,7 @@ _KEYWORDS = {
     "search_profile": "profile",
     "search_background": "background",
     "search_memory": "memory",
+    "backend": "backend",
 }
 
 

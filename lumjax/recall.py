@@ -89,6 +89,8 @@ def key_of(jaxpr: Jaxpr) -> str | None:
     """What a program is kept under with the settings in force; None for one that is not kept."""
     if not config.cache or config.search_profile or any(getattr(config, m) for m in MODES):
         return None
+    if config.backend != "cpu":
+        return None
     text = text_of(jaxpr)
     if text is None:
         return None

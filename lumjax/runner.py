@@ -7,7 +7,7 @@ Values that Python holds are numbered: the program's inputs first.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
@@ -94,6 +94,19 @@ class Recipe:
 _Part: TypeAlias = Callable[[list[int], list[Any]], None]
 
 
+class Runnable(Protocol):
+    """Kernels that run on a table of addresses and sizes."""
+
+    @property
+    def launches(self) -> int:
+        """How often all threads wait for each other."""
+        ...
+
+    def run(self, values: Sequence[int]) -> None:
+        """Run."""
+        ...
+
+
 class Runner:
     """A program made ready to run. Thread-safe. `settings` hold for what equations compile;
     some arguments may be typed keys if `keyed`.
@@ -105,13 +118,17 @@ class Runner:
         self._consts = list(map(Array, recipe.consts))
         self._rows = [(s.number, s.place, s.dtype) for s in recipe.inputs]
         self._blank: list[Any] = [None] * recipe.values
-        self.programs = [Program(p.steps, p.waves) for p in recipe.parts if isinstance(p, Segment)]
+        self.programs = [self.program(p) for p in recipe.parts if isinstance(p, Segment)]
         programs = iter(self.programs)
         self._parts: list[_Part] = [
             _segment(p, next(programs)) if isinstance(p, Segment) else self._call(p)
             for p in recipe.parts
         ]
         self._outputs = [(r.value, r.weak, r.keyed) for r in recipe.outputs]
+
+    def program(self, segment: Segment) -> Runnable:
+        """What runs a segment on the table."""
+        return Program(segment.steps, segment.waves)
 
     @property
     def launches(self) -> int:
@@ -178,7 +195,7 @@ class Runner:
         return run
 
 
-def _segment(segment: Segment, program: Program) -> _Part:
+def _segment(segment: Segment, program: Runnable) -> _Part:
     fresh = [(s.number, s.place, s.shape, s.dtype) for s in segment.fresh]
     dead, empty, launch = segment.dead, arena.empty, program.run
 

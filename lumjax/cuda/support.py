@@ -151,7 +151,8 @@ static __device__ u32 writer_of(Block* b, Cell* c) {
 
 // kind: 0 reads, 1 writes, 2 both at once. Whether the access of one cell is a fault.
 static __device__ u32 cell_fault(Thread* t, Block* b, Cell* c, u32 kind, u32 shared) {
-  bool written = shared ? c->wblock == b->serial : c->wblock != 0;
+  if (shared && c->wblock != b->serial) c->wblock = c->rblock = 0;  // of another block's memory
+  bool written = c->wblock != 0;
   if (kind != 1 && !written) return UNWRITTEN;
   bool atomic = c->who >> 16 & 1;
   if (written && !(kind == 2 && atomic) && !writer_before(t, b, c)) return race(b, writer_of(b, c));

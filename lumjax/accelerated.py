@@ -1,0 +1,178 @@
+"""Programs for CUDA, as far as they differ from the CPU's: other kernels, launched otherwise.
+
+What has no CUDA kernel yet (loops, choices, operations and dtypes that the renderer doesn't know)
+runs through `eval`; what a loop's body does in turn is compiled for CUDA.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from lumjax.config import config
+from lumjax.cpu.runtime import Compiled, Step
+from lumjax.cuda import runtime
+from lumjax.cuda.render import unsupported
+from lumjax.cuda.scalar import supported
+from lumjax.egraph.plan import Found
+from lumjax.egraph.search import budget_of_config, search
+from lumjax.errors import LumjaxError, UnsupportedError
+from lumjax.kernel.ir import Kernel
+from lumjax.kernel.region import Alone, Region, cut
+from lumjax.kernel.scalar import lower_scalar
+from lumjax.kernel.term import Group
+from lumjax.kernel.verify import check_kernel
+from lumjax.native import Checked, Unsupported
+from lumjax.runner import Runner, Segment
+from lumjax.stages import Evaluated, Native, Planner, Stage
+from lumjax.target import Target
+from lumjax.trace.core import Atom, Jaxpr, Var
+from lumjax.trace.form import Barrier, Opaque
+
+_found: dict[tuple[Any, ...], tuple[Found, list[Checked]]] = {}
+_kernels: dict[str, runtime.Emulated] = {}  # by digest
+_lock = threading.RLock()
+
+
+def target_of(backend: str) -> Target:
+    """The target of a backend's name.
+
+    Raises UnsupportedError for one that this version can't run on.
+    """
+    if backend != "cuda:emulated":
+        raise UnsupportedError(
+            operation=f"compiling for backend '{backend}'",
+            required="'cpu', or 'cuda:emulated', which runs CUDA kernels on the CPU; launching "
+            "them on a GPU is not part of this version",
+            got=f"backend {backend!r}",
+            fix="use config.update('backend', 'cpu')",
+        )
+    return runtime.emulated_target()
+
+
+# ---- stages
+
+
+def stages_of(
+    jaxpr: Jaxpr, target: Target, planner: Planner | None = None
+) -> tuple[list[Stage], dict[Var, Atom]]:
+    """Every step compiled or evaluated, and the variables that barriers rename."""
+    stages: list[Stage] = []
+    renamed: dict[Var, Atom] = {}
+    for step in cut(jaxpr, native=supported):
+        if isinstance(step, Region):
+            try:
+                found, kernels = _compiled(step, target, planner)
+            except Unsupported as e:
+                stages += [Evaluated(eqn, str(e)) for eqn in step.eqns]
+            else:
+                stages.append(Native(step, found, tuple(kernels)))
+        elif isinstance(step.form, Barrier):
+            for out, atom in zip(step.eqn.outputs, step.eqn.inputs, strict=True):
+                renamed[out] = renamed.get(atom, atom) if isinstance(atom, Var) else atom
+        else:
+            stages.append(Evaluated(step.eqn, _why(step)))
+    return stages, renamed
+
+
+def _why(step: Alone) -> str:
+    if isinstance(step.form, Opaque):
+        return step.form.why
+    return "loops and choices are run by the host on CUDA"
+
+
+def _compiled(
+    region: Region, target: Target, planner: Planner | None
+) -> tuple[Found, list[Checked]]:
+    """The region's plan and kernels; equal regions share them."""
+    if planner is not None:
+        return _checked(planner(region, target))
+    key = region.key, target.key, config.fast_math, config.compiled_key()
+    with _lock:
+        if key not in _found:
+            _found[key] = _checked(search(region, target, budget_of_config()))
+        return _found[key]
+
+
+def _checked(found: Found) -> tuple[Found, list[Checked]]:
+    pairs = zip(found.kernels, found.plan.groups, strict=True)
+    return found, [checked for kernel, group in pairs for checked in _verified(kernel, group)]
+
+
+def _verified(kernel: Kernel, group: Group) -> list[Checked]:
+    """The kernel, if it agrees with its terms and does nothing wrong; else one for each root."""
+    if (what := unsupported(kernel)) is not None:
+        raise Unsupported(what)
+    why = _refused(kernel, group)
+    if why is None:
+        return [Checked(group, _handle(kernel))]
+    fallbacks: list[Checked] = []
+    for root in group.roots:
+        simple, single = lower_scalar(root), Group((root,))
+        again = _refused(simple, single)
+        if again is not None:
+            raise Unsupported(f"{why}; and the fallback: {again}")
+        fallbacks.append(Checked(single, _handle(simple), why))
+    return fallbacks
+
+
+def _refused(kernel: Kernel, group: Group) -> str | None:
+    """Why a kernel may not be used; None if it may."""
+    try:
+        made = runtime.compiled(kernel)
+        if made.digest in _kernels or not config.verify:
+            return None
+        verdict = check_kernel(kernel, group, made.on_arrays)
+    except LumjaxError as error:
+        return f"{kernel.name}: {error}"
+    if verdict.ok:
+        return None
+    return f"{kernel.name}: {verdict.where}: got {verdict.got}, want {verdict.want}"
+
+
+def _handle(kernel: Kernel) -> Compiled:
+    """What stands for the kernel in a program."""
+    made = runtime.compiled(kernel)
+    _kernels[made.digest] = made
+    return Compiled(kernel, (), 0, made.digest, b"", ())
+
+
+# ---- running
+
+
+class Launches:
+    """The kernels of a segment, one after the other."""
+
+    def __init__(self, segment: Segment) -> None:
+        self._steps: list[runtime.Step] = []
+        for step in segment.steps:
+            assert isinstance(step, Step), "no loop runs within a launch, and nothing is copied"
+            kernel = _kernels[step.compiled.digest]
+            self._steps.append(runtime.Step(kernel, step.slots, step.sizes))
+
+    @property
+    def launches(self) -> int:
+        """How many kernels are launched."""
+        return sum(len(step.kernel.phases) for step in self._steps)
+
+    def run(self, values: Sequence[int]) -> None:
+        """Run on a table of addresses and sizes.
+
+        Raises ptx.ExecutionError for what a kernel must not do.
+        """
+        for step in self._steps:
+            step.run(values)
+
+
+class Launcher(Runner):
+    """Runs a program whose kernels are CUDA's."""
+
+    def program(self, segment: Segment) -> Launches:
+        """The kernels of a segment."""
+        return Launches(segment)
+
+
+def text_of(kernels: Sequence[Kernel]) -> str:
+    """Kernels as CUDA C."""
+    return "\n".join(runtime.compiled(k).rendered.text for k in kernels)

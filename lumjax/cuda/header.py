@@ -1,0 +1,142 @@
+"""The device header: what every CUDA kernel includes, and all of its inline PTX.
+
+Results are those of the semantics table: integers wrap, nothing traps, maxima pass NaN on, floats
+saturate when they become integers.
+"""
+
+from __future__ import annotations
+
+HEADER = r"""
+typedef signed char i8; typedef unsigned char u8; typedef short i16; typedef unsigned short u16;
+typedef int i32; typedef unsigned int u32; typedef long long i64; typedef unsigned long long u64;
+#define LJ static __device__ __forceinline__
+#define LJ_ALL 0xffffffffu
+
+// The unsigned type, at least of 32 bits, in which integers of a type are computed.
+template <class T> struct lj_wide { typedef u32 t; };
+template <> struct lj_wide<i64> { typedef u64 t; };
+template <> struct lj_wide<u64> { typedef u64 t; };
+#define LJ_W(x) ((typename lj_wide<T>::t)(x))
+template <class T> struct lj_is_signed { static const bool value = T(-1) < T(0); };
+
+template <class T> LJ T lj_add(T a, T b) { return (T)(LJ_W(a) + LJ_W(b)); }
+template <class T> LJ T lj_sub(T a, T b) { return (T)(LJ_W(a) - LJ_W(b)); }
+template <class T> LJ T lj_mul(T a, T b) { return (T)(LJ_W(a) * LJ_W(b)); }
+template <class T> LJ T lj_neg(T a) { return (T)(LJ_W(0) - LJ_W(a)); }
+template <class T> LJ T lj_abs(T a) { return a < T(0) ? lj_neg(a) : a; }
+template <class T> LJ T lj_div(T a, T b) {
+  if (b == T(0)) return (T)~T(0);
+  if (lj_is_signed<T>::value && b == (T)-1) return lj_neg(a);
+  return (T)(a / b);
+}
+template <class T> LJ T lj_rem(T a, T b) {
+  if (b == T(0)) return a;
+  if (lj_is_signed<T>::value && b == (T)-1) return T(0);
+  return (T)(a % b);
+}
+template <class T> LJ T lj_sign(T a) { return (T)((a > T(0)) - (a < T(0))); }
+template <class T> LJ T lj_max(T a, T b) { return a > b ? a : b; }
+template <class T> LJ T lj_min(T a, T b) { return a < b ? a : b; }
+template <class T> LJ T lj_shl(T a, T b) {
+  return LJ_W(b) < 8 * sizeof(T) ? (T)(LJ_W(a) << LJ_W(b)) : T(0);
+}
+template <class T, class V> LJ T lj_lshr(T a, T b, V bits) {  // bits: a, unsigned and as wide
+  return LJ_W(b) < 8 * sizeof(T) ? (T)(LJ_W(bits) >> LJ_W(b)) : T(0);
+}
+template <class T, class V> LJ T lj_ashr(T a, T b, V bits) {  // bits: a, signed and as wide
+  return (T)(bits >> (LJ_W(b) < 8 * sizeof(T) ? (int)LJ_W(b) : (int)(8 * sizeof(T) - 1)));
+}
+template <class V> LJ int lj_popc(V bits) {
+  return sizeof(V) == 8 ? __popcll((u64)bits) : __popc((u32)bits);
+}
+template <class V> LJ int lj_clz(V bits) {
+  return sizeof(V) == 8 ? __clzll((i64)bits) : __clz((int)bits) - (int)(32 - 8 * sizeof(V));
+}
+
+LJ float lj_inf(float) { return __int_as_float(0x7f800000); }
+LJ double lj_inf(double) { return __longlong_as_double(0x7ff0000000000000ll); }
+LJ float lj_max(float a, float b) {
+  float r;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
+  return r;
+}
+LJ float lj_min(float a, float b) {
+  float r;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
+  return r;
+}
+LJ double lj_max(double a, double b) { return a != a ? a : b != b ? b : fmax(a, b); }
+LJ double lj_min(double a, double b) { return a != a ? a : b != b ? b : fmin(a, b); }
+LJ float lj_sign(float a) { return a > 0 ? 1.0f : a < 0 ? -1.0f : a; }
+LJ double lj_sign(double a) { return a > 0 ? 1.0 : a < 0 ? -1.0 : a; }
+LJ bool lj_finite(float a) { return fabsf(a) < lj_inf(a); }
+LJ bool lj_finite(double a) { return fabs(a) < lj_inf(a); }
+LJ float lj_lgamma(float a) { return (float)lgamma((double)a); }
+LJ double lj_lgamma(double a) { return lgamma(a); }
+LJ float lj_logistic(float a) {
+  float e = expf(-fabsf(a));
+  return (a >= 0 ? 1.0f : a < 0 ? e : a) / (e + 1.0f);
+}
+LJ double lj_logistic(double a) {
+  double e = exp(-fabs(a));
+  return (a >= 0 ? 1.0 : a < 0 ? e : a) / (e + 1.0);
+}
+
+// Floats to integers: towards zero, into the range, not a number to 0.
+template <class T, class F> LJ T lj_whole(F x) {
+  const T top = lj_is_signed<T>::value ? (T)(((u64)1 << (8 * sizeof(T) - 1)) - 1) : (T)~T(0);
+  const T bottom = lj_is_signed<T>::value ? (T)(-top - 1) : T(0);
+  if (x != x) return T(0);
+  if (x >= (F)top) return top;
+  if (x <= (F)bottom) return bottom;
+  return (T)x;
+}
+
+// 16-bit floats, which are stored as integers and computed as float32.
+LJ u16 lj_half_bits(float x) { u16 r; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(r) : "f"(x)); return r; }
+LJ u16 lj_half_bits(double x) { u16 r; asm("cvt.rn.f16.f64 %0, %1;" : "=h"(r) : "d"(x)); return r; }
+LJ float lj_half(u16 x) { float r; asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"(x)); return r; }
+LJ u16 lj_brain_bits(float x) {
+  u16 r; asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(r) : "f"(x)); return r;
+}
+LJ float lj_brain(u16 x) { return __uint_as_float((u32)x << 16); }
+
+// Index arithmetic, which rounds down; most of it fits 32 bits.
+LJ i64 lj_floor_div(i64 a, i64 b) {
+  if ((((u64)a | (u64)b) >> 31) == 0) return (u32)a / (u32)b;
+  i64 q = a / b;
+  return q - ((a % b != 0) & ((a ^ b) < 0));
+}
+LJ i64 lj_floor_mod(i64 a, i64 b) {
+  if ((((u64)a | (u64)b) >> 31) == 0) return (u32)a % (u32)b;
+  i64 r = a % b;
+  return r + (r != 0 && (r ^ b) < 0 ? b : 0);
+}
+LJ i64 lj_index(u64 a) { return a >> 63 ? 0x7fffffffffffffffll : (i64)a; }
+
+// N elements side by side, loaded and stored at once.
+template <class T, int N> struct __align__(sizeof(T) * N) lj_pack { T e[N]; };
+template <class T, int N> LJ bool lj_aligned(const T* p) {
+  return ((u64)p & (sizeof(T) * N - 1)) == 0;
+}
+
+// Reductions over the threads of a block: lanes in pairs, then warps in order. Each thread gets the
+// same result, and the same in every run.
+template <class T> LJ T lj_across(T v, int by) { return __shfl_xor_sync(LJ_ALL, v, by); }
+LJ bool lj_across(bool v, int by) { return __shfl_xor_sync(LJ_ALL, (int)v, by) != 0; }
+LJ i8 lj_across(i8 v, int by) { return (i8)__shfl_xor_sync(LJ_ALL, (int)v, by); }
+LJ u8 lj_across(u8 v, int by) { return (u8)__shfl_xor_sync(LJ_ALL, (int)v, by); }
+LJ i16 lj_across(i16 v, int by) { return (i16)__shfl_xor_sync(LJ_ALL, (int)v, by); }
+LJ u16 lj_across(u16 v, int by) { return (u16)__shfl_xor_sync(LJ_ALL, (int)v, by); }
+template <int WARPS, class T, class Op> LJ T lj_block(T v, Op op) {
+  for (int by = 16; by; by >>= 1) v = op(v, lj_across(v, by));
+  if (WARPS == 1) return v;
+  __shared__ T s[WARPS];
+  __syncthreads();
+  if ((threadIdx.x & 31) == 0) s[threadIdx.x >> 5] = v;
+  __syncthreads();
+  v = s[0];
+  for (int k = 1; k < WARPS; k++) v = op(v, s[k]);
+  return v;
+}
+"""

@@ -1,0 +1,181 @@
+"""Kernel IR to CUDA C: one kernel for each phase.
+
+    extern "C" __global__ void NAME_phaseN(const i64* table)
+
+`table` holds the addresses of the kernel's buffers, then its sizes. A block runs jobs, striding
+over them by the size of the grid. Its threads share out VECTOR loops and tiles; everything around
+those they do together, each for itself, but for stores, which one of them does. Barriers stand
+where what some threads wrote is read or overwritten by others. A phase without VECTOR loops and
+tiles gives each thread a job of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+from lumjax import dtype as dt
+from lumjax.cpu import analysis
+from lumjax.cuda import blocks, tile
+from lumjax.cuda.header import HEADER
+from lumjax.cuda.scalar import parts, storage_type, supported
+from lumjax.kernel.ir import ApplyValue, Kernel, Loop, Phase, Tile
+from lumjax.record import record
+from lumjax.trace import dim as dims
+from lumjax.trace.dim import Dim
+
+WARP, MOST_THREADS = 32, 256
+STATIC_SHARED, MOST_SHARED = 40 << 10, 200 << 10  # what a kernel's scratch may take of each
+BLOCKS = 1056  # eight for each of the units of the largest machine
+
+
+@record
+class Launch:
+    """How a phase is launched: threads of a block, whether each has a job of its own, bytes of
+    shared memory that the launch adds.
+    """
+
+    name: str
+    threads: int
+    each: bool
+    shared: int
+
+    def blocks(self, jobs: int) -> int:
+        """How many blocks run so many jobs."""
+        return min(BLOCKS, -(-jobs // self.threads) if self.each else jobs)
+
+
+@record
+class Rendered:
+    """A kernel's text, and how to launch each of its phases."""
+
+    text: str
+    launches: tuple[Launch, ...]
+
+
+def unsupported(kernel: Kernel) -> str | None:
+    """What of a kernel has no CUDA code, as text; None if all of it has."""
+    for phase in kernel.phases:
+        for stmt in analysis.inside(phase.body):
+            for value in analysis.operands(stmt):
+                for node in analysis.nodes(value):
+                    if isinstance(node, ApplyValue):
+                        kinds = tuple(a.dtype for a in node.args)
+                        if not supported(node.op, kinds, node.dtype):
+                            listing = ", ".join(map(dt.short_name, kinds))
+                            return f"{node.op.name}({listing}) -> {dt.short_name(node.dtype)}"
+    if scratch_bytes(kernel) > MOST_SHARED:
+        return f"{scratch_bytes(kernel)} bytes of scratch, more than a block has"
+    return None
+
+
+def scratch_bytes(kernel: Kernel) -> int:
+    """The shared memory that scratch takes."""
+    return sum(_padded(s.elements * s.buffer.dtype.itemsize) for s in kernel.scratch)
+
+
+def _padded(size: int) -> int:
+    return -(-size // 16) * 16
+
+
+def render(kernel: Kernel) -> Rendered:
+    """The text of a kernel for which `unsupported` finds nothing."""
+    texts: list[str] = []
+    launches: list[Launch] = []
+    for k, phase in enumerate(kernel.phases):
+        made = _Phase(kernel, phase, f"{kernel.name}_phase{k}")
+        texts.append(made.text())
+        launches.append(made.launch)
+    return Rendered(HEADER + "\n" + "\n".join(texts), tuple(launches))
+
+
+class _Phase:
+    """One phase's function."""
+
+    def __init__(self, kernel: Kernel, phase: Phase, name: str) -> None:
+        self.kernel, self.phase = kernel, phase
+        hints = dict(zip(kernel.sizes, kernel.extents, strict=False))
+        shared = [s for s in kernel.scratch if s.buffer.name in self._mentioned()]
+        self.scratch = shared
+        size = sum(_padded(s.elements * s.buffer.dtype.itemsize) for s in shared)
+        self.dynamic = size if size > STATIC_SHARED else 0
+        work = list(_parallel(phase.body))
+        each = not work and not shared
+        threads = WARP if each else _threads(work, hints)
+        self.launch = Launch(name, threads, each, self.dynamic)
+        self.hints: Mapping[str, Dim] = hints
+
+    def _mentioned(self) -> frozenset[str]:
+        body = self.phase.body
+        return analysis.stored(body) | blocks.loaded_from(body)
+
+    def text(self) -> str:
+        """The whole function."""
+        launch = self.launch
+        head = (
+            f'extern "C" __global__ void __launch_bounds__({launch.threads})\n'
+            f"{launch.name}(const i64* __restrict__ table) {{"
+        )
+        body = blocks.Body(launch.threads, launch.each, self.hints, tile.render_tile)
+        body.lines += [f"  {line}" for line in self._declarations()]
+        body.depth = 1
+        job = blocks.name_of(self.phase.job)
+        jobs = body.index(self.phase.jobs)
+        first, step = ("blockIdx.x", "gridDim.x")
+        if launch.each:
+            first = f"(i64)blockIdx.x * {launch.threads} + threadIdx.x"
+            step = f"(i64)gridDim.x * {launch.threads}"
+        with body.scope(f"for (i64 {job} = {first}, lj_jobs = {jobs}; {job} < lj_jobs; "
+                        f"{job} += {step})"):  # fmt: skip
+            body.enter(self.phase.body)
+            body.statements(self.phase.body)
+            body.leave(self.phase.body)
+        return "\n".join([head, *body.lines, "}\n"])
+
+    def _declarations(self) -> Iterable[str]:
+        kernel, mentioned = self.kernel, self._mentioned()
+        inputs = {b.name for b in kernel.inputs}
+        for k, buffer in enumerate(kernel.buffers):
+            if buffer.name in mentioned:
+                kind = storage_type(buffer.dtype)
+                only = buffer.name in inputs
+                full = f"const {kind}* __restrict__" if only else f"{kind}*"
+                name = blocks.name_of(buffer.name)
+                yield f"{full} const {name} = ({'const ' if only else ''}{kind}*)table[{k}];"
+        for k, name in enumerate(kernel.sizes, len(kernel.buffers)):
+            yield f"const i64 {blocks.name_of(name)} = table[{k}];"
+        if self.dynamic:
+            yield "extern __shared__ __align__(16) u8 lj_scratch[];"
+        offset = 0
+        for s in self.scratch:
+            kind, name = storage_type(s.buffer.dtype), blocks.name_of(s.buffer.name)
+            count = s.elements * parts(s.buffer.dtype)
+            if self.dynamic:
+                yield f"{kind}* const {name} = ({kind}*)(lj_scratch + {offset});"
+            else:
+                yield f"__shared__ __align__(16) {kind} {name}[{count}];"
+            offset += _padded(s.elements * s.buffer.dtype.itemsize)
+
+
+def _parallel(body: Iterable[object]) -> Iterable[Loop | Tile]:
+    """The loops and tiles that threads share out, outermost first."""
+    for stmt in body:
+        if isinstance(stmt, Tile) or blocks.shared_out(stmt):
+            assert isinstance(stmt, Loop | Tile), "what is shared out repeats something"
+            yield stmt
+        else:
+            yield from _parallel(getattr(stmt, "body", ()))
+
+
+def _threads(work: Sequence[Loop | Tile], hints: Mapping[str, Dim]) -> int:
+    """The threads of a block: enough for the widest loop or tile."""
+    most = WARP
+    for stmt in work:
+        if isinstance(stmt, Tile):
+            wide: int | None = stmt.rows * stmt.cols // 2
+        else:
+            span = dims.substitute(stmt.end - stmt.begin, hints)
+            bound = dims.bounds(span)[1]
+            wide = span if isinstance(span, int) else bound
+        most = max(most, MOST_THREADS if wide is None else min(MOST_THREADS, wide))
+    return WARP << max(0, math.ceil(math.log2(most / WARP)))
