@@ -63,10 +63,10 @@ def _loop(node: Node, call: Call, trips: Any = None, condition: Any = None, *car
         raise node.wrong(f"a body with {2 + len(carried)} inputs", f"{len(body.inputs)}")
     state, rows = list(carried), [list[Any]() for _ in range(scans)]
     step, going = 0, np.array(True) if condition is None else condition
-    tried = False
+    tried, open_end = False, count is None and trips is not None
     while count is None or step < count:
         truth = _truth(node, going)
-        if truth is None:
+        if truth is None or (truth and open_end):
             return _while(node, call, body, step, trips, going, state, rows)
         if not truth:
             break

@@ -171,6 +171,7 @@ def load(
     [[3.0], [0.0]]
     """
     proto, folder = _read(model)
+    _check_text(proto)
     opsets = _opsets(proto)
     if not proto.HasField("graph"):
         raise _damaged("a model with a graph", "none")
@@ -202,6 +203,19 @@ def _read(model: Any) -> tuple[Any, Path | None]:
         return onnx.ModelProto.FromString(bytes(model)), folder
     except (DecodeError, RecursionError, ValueError) as error:
         raise _damaged("a serialised onnx.ModelProto", f"{len(model)} other bytes") from error
+
+
+def _check_text(message: Any) -> None:
+    """Raises where a name is not text: protobuf hands such names over as bytes."""
+    for field, value in message.ListFields():
+        if field.type not in (field.TYPE_STRING, field.TYPE_MESSAGE):
+            continue
+        repeated = not isinstance(value, (str, bytes)) and hasattr(value, "__len__")
+        for item in value if repeated else (value,):
+            if field.type == field.TYPE_MESSAGE:
+                _check_text(item)
+            elif isinstance(item, bytes):
+                raise _damaged(f"text in UTF-8 as {field.name}", repr(item)[:80])
 
 
 def _damaged(required: str, got: str) -> OnnxError:

@@ -3,7 +3,7 @@
     python -m tests.onnx.run_backend              # all; fails if a recorded case does not pass
     python -m tests.onnx.run_backend --record     # and add new passes to backend.txt
     python -m tests.onnx.run_backend --jit WORD   # cases with WORD in their name, under jit
-    python -m tests.onnx.run_backend WORD ...     # cases with a WORD in their name, with their errors
+    python -m tests.onnx.run_backend WORD ...     # these cases, with their errors
 
 The suite makes its node cases when its modules are imported: `--ops abs,add` imports a few of them.
 """
@@ -92,8 +92,9 @@ def _loader(modules):
 
 def cases(modules=()):
     """Test cases of the suite by "kind name"."""
-    with warnings.catch_warnings(), mock.patch.object(
-        runner, "load_model_tests", _loader(tuple(modules))
+    with (
+        warnings.catch_warnings(),
+        mock.patch.object(runner, "load_model_tests", _loader(tuple(modules))),
     ):
         warnings.simplefilter("ignore")
         made = onnx.backend.test.BackendTest(Backend, __name__).test_cases
