@@ -36,8 +36,8 @@ MODULES = (  # as users spell them
     "lumjax.scipy.stats.poisson", "lumjax.scipy.stats.t", "lumjax.image", "testing", "sharding",
     "lumjax.dtypes", "lumjax.flatten_util", "lumjax.custom_derivatives", "lumjax.ad_checkpoint",
     "lumjax.debug", "lumjax.profiler", "lumjax.monitoring", "lumjax.distributed",
-    "lumjax.dlpack", "lumjax.experimental", "lumjax.experimental.checkify", "lumjax.explain",
-    "lumjax.errors",
+    "lumjax.dlpack", "lumjax.onnx", "lumjax.experimental", "lumjax.experimental.checkify",
+    "lumjax.explain", "lumjax.errors",
 )  # fmt: skip
 SHORT = {"jnp": "lumjax.numpy"}
 # Where words of the lower floors are public; elsewhere they are a module's own tools.

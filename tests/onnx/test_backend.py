@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
-pytest.importorskip("onnx")
-
 from tests.onnx.run_backend import cases, left_out, recorded, run
 
 # Modules of the suite that are quick to import and have a say on every kind of operator.

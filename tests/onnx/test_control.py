@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
-
-pytest.importorskip("onnx")
-
 import onnx
 import onnx.parser
+import pytest
 
 import lumjax
 import lumjax.numpy as jnp

@@ -6,12 +6,9 @@ import subprocess
 import sys
 
 import numpy as np
-import pytest
-
-pytest.importorskip("onnx")
-
 import onnx
 import onnx.parser
+import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import lumjax

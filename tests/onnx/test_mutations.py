@@ -8,8 +8,6 @@ from collections import Counter
 
 import pytest
 
-pytest.importorskip("onnx")
-
 from tests.onnx.mutations import NAMES, damaged, inputs, lumjax, model, outcome
 
 
