@@ -417,6 +417,21 @@ def _table(c: Code, i: Instruction) -> None:
     _write(c, i, result)
 
 
+def _dot(c: Code, i: Instruction) -> None:
+    """dp4a: four products of bytes, added up."""
+    only(i, ())
+    kinds = i.parts[-2:]
+    words = [c.read(o, k) for o, k in zip(i.operands[1:3], kinds, strict=True)]
+    total = c.read(i.operands[3], "b32")
+    for at in range(0, 32, 8):
+        wide = list[str]()
+        for word, kind in zip(words, kinds, strict=True):
+            byte = c.let(f"trunc i32 {c.binary('lshr', 'b32', word, str(at))} to i8")
+            wide.append(c.resized(byte, f"{kind[0]}8", f"{kind[0]}32"))
+        total = c.binary("add", "b32", total, c.binary("mul", "b32", *wide))
+    _write(c, i, total, "b32")
+
+
 # ---- comparing and choosing
 
 _UNSIGNED = {"lo": "ult", "ls": "ule", "hi": "ugt", "hs": "uge"}
@@ -500,7 +515,7 @@ RULES: dict[str, Rule] = {
     "max": _extreme, **dict.fromkeys(_APPROXIMATED, _function), "copysign": _copysign,
     "testp": _property, "and": _bitwise, "or": _bitwise, "xor": _bitwise, "not": _invert,
     "shl": _shift, "shr": _shift, "shf": _funnel, "prmt": _permute, "bfi": _insert,
-    "bfe": _extract, "popc": _count, "clz": _count, "bfind": _find, "brev": _reverse,
+    "bfe": _extract, "dp4a": _dot, "popc": _count, "clz": _count, "bfind": _find, "brev": _reverse,
     "lop3": _table, "setp": _set_predicate, "selp": _select, "slct": _select_by_sign, "mov": _move,
 }  # fmt: skip
 

@@ -36,13 +36,23 @@ from lumjax.trace.form import ReduceOp
 
 Tiles: TypeAlias = "Callable[[Body, Tile], None]"
 _NAME = re.compile(r"\W")
+_OF_C = (
+    "i8 u8 i16 u16 i32 u32 i64 u64 table lane min max if else for do while switch case default int "
+    "long short char float double bool signed unsigned void const static auto break continue goto "
+    "return struct union enum class this new delete true false and or not xor inline extern using "
+    "template typename operator sizeof register volatile asm try catch throw"
+)
+_WORDS = frozenset(_OF_C.split())
 _WIDEST = 16  # bytes of one access
 _PACKED_WORK = 48  # operations at most of a loop that is written out for several elements
 
 
 def name_of(name: str) -> str:
-    """A name of the Kernel IR as a name of C, where words of C have no meaning."""
-    return f"{_NAME.sub('_', name)}"
+    """A name of the Kernel IR as one of C: none of its words, and none that is made up here, which
+    end in an underscore and a number.
+    """
+    plain = _NAME.sub("_", name).replace("_", "__")
+    return f"{plain}_" if plain in _WORDS else plain
 
 
 def same(dim: Dim | None, number: int) -> bool:

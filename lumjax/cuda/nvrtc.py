@@ -26,7 +26,7 @@ from lumjax.store import Store
 # IEEE's: results then do not depend on how the compiler felt about a kernel.
 OPTIONS = (
     "-fmad=false", "-ftz=false", "-prec-div=true", "-prec-sqrt=true", "-std=c++17",
-    "--device-as-default-execution-space",
+    "--device-as-default-execution-space", "-diag-suppress=177",  # what a kernel does not use
 )  # fmt: skip
 RESERVED = 1024  # bytes of a block's shared memory on sm_90 and later
 _KINDS = {"ptx": "PTX", "cubin": "CUBIN"}

@@ -43,7 +43,7 @@ from lumjax.cuda.support import (
     THREAD,
     TRAP,
 )
-from lumjax.cuda.syntax import Array, Module, parse
+from lumjax.cuda.syntax import Array, Function, Module, parse
 from lumjax.cuda.translate import parameter_offsets, translate
 from lumjax.errors import CompileError, LumjaxError
 from lumjax.record import record
@@ -128,25 +128,27 @@ def _passes(module: Any, machine: Any, llvm: Any) -> None:
 
 
 @cache
-def _machine(arch: str, features: str) -> Any:
+def _machine(arch: str, features: str, effort: int) -> Any:
     import llvmlite.binding as llvm  # noqa: PLC0415
 
     return llvm.Target.from_triple(llvm.get_process_triple()).create_target_machine(
-        cpu=arch, features=features, opt=1, codemodel="jitdefault", jit=True
+        cpu=arch, features=features, opt=effort, codemodel="jitdefault", jit=True
     )
 
 
-def _object(text: str) -> bytes:
-    """Native code for a module's text, from the disk if it has been made before."""
+def _object(text: str, effort: int) -> bytes:
+    """Native code for a module's text, from the disk if it has been made before. Little `effort`
+    is right for kernels: most of their time goes into checks, and their compilation.
+    """
     target = objects.host_target()
-    parts = (target.arch, target.features, objects.version(), text)
+    parts = (target.arch, target.features, objects.version(), str(effort), text)
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()
     kept = _OBJECTS.read(key)
     if kept is not None:
         return kept
     import llvmlite.binding as llvm  # noqa: PLC0415
 
-    machine = _machine(target.arch, target.features)
+    machine = _machine(target.arch, target.features, effort)
     try:
         module = llvm.parse_assembly(text)
         module.verify()
@@ -168,7 +170,7 @@ def _support() -> dict[str, int]:
     """The scheduler's and the checks' addresses: C that went the way of every kernel."""
     text = nvrtc.ptx(SOURCE, options=("-rdc=true",))
     made = translate(parse(text), {}, {}, {}, bare=True)
-    found = objects.load(_object(made.text), EXPORTS, _libm(made.imports))
+    found = objects.load(_object(made.text, 2), EXPORTS, _libm(made.imports))
     return dict(zip(EXPORTS, found, strict=True))
 
 
@@ -179,9 +181,10 @@ def _libm(names: Sequence[str]) -> dict[str, int]:
 
 @record
 class _Layout:
-    """Where a module's arrays are: names of symbols, offsets in shared and in local memory."""
+    """Where the arrays of one kernel are: offsets in shared memory, which array each byte of that
+    belongs to, offsets in a thread's local memory.
+    """
 
-    symbols: Mapping[str, str]
     shared: Mapping[str, int]
     shared_map: bytes
     dynamic: int  # the offset of what the launch adds, -1 if it may not
@@ -189,32 +192,31 @@ class _Layout:
     local_bytes: int
 
 
-def _layout(module: Module) -> _Layout:
+def _layout(module: Module, kernel: Function) -> _Layout:
+    """What a kernel has: its own arrays, the module's, those of all functions that it may call."""
+    functions = [f for f in module.functions.values() if not f.entry]
     shared: dict[str, int] = {}
     chart = bytearray()
-    arrays = module.arrays + [a for f in module.functions.values() for a in f.arrays]
-    dynamic = -1
+    arrays = module.arrays + [a for f in (*functions, kernel) for a in f.arrays]
     fixed = [a for a in arrays if a.space == "shared" and a.size]
-    for number, array in enumerate(fixed, 1):
+    for number, array in enumerate(fixed):
         at = _up(len(chart), array.align)
-        chart += bytes(at - len(chart)) + bytes([1 + (number - 1) % 254]) * array.size
+        chart += bytes(at - len(chart)) + bytes([1 + number % 254]) * array.size
         chart += bytes(_GAP)
         shared[array.name] = at
+    dynamic = -1
     for array in arrays:
         if array.space == "shared" and not array.size:
-            dynamic = _up(len(chart), 128)
-            shared[array.name] = dynamic
+            dynamic = shared[array.name] = _up(len(chart), 128)
     local: dict[str, int] = {}
     size = 0
-    for function in module.functions.values():
+    for function in (*functions, kernel):
         for array in function.arrays:
             if array.space == "local":
                 size = _up(size, array.align)
                 local[f"{function.name} {array.name}"] = size
                 size += array.size
-    named = [a.name for a in module.arrays if a.space in ("global", "const")]
-    symbols = {name: f"lumjax_array_{k}" for k, name in enumerate(named)}
-    return _Layout(symbols, shared, bytes(chart), dynamic, local, _up(size, 16))
+    return _Layout(shared, bytes(chart), dynamic, local, size)
 
 
 def _up(size: int, align: int) -> int:
@@ -238,30 +240,31 @@ def load(text: str) -> dict[str, Kernel]:
 
 def _load(text: str) -> dict[str, Kernel]:
     module = parse(text)
-    layout = _layout(module)
-    made = translate(module, layout.symbols, layout.shared, layout.local)
+    kernels = [f for f in module.functions.values() if f.entry]
+    layouts = [_layout(module, f) for f in kernels]
+    arrays = [a for a in module.arrays if a.space in ("global", "const")]
+    symbols = {a.name: f"lumjax_array_{k}" for k, a in enumerate(arrays)}
+    shared = {n: at for layout in layouts for n, at in layout.shared.items()}
+    local = {n: at for layout in layouts for n, at in layout.local.items()}
+    made = translate(module, symbols, shared, local)
     imports = {n: a for n, a in _support().items() if n in made.imports} | _libm(made.imports)
-    data: list[tuple[int, int]] = []
-    kept: list[Any] = []
-    for array in module.arrays:
-        if array.name in layout.symbols:
-            memory = _aligned(array)
-            kept.append(memory)
-            data.append((memory.ctypes.data, array.size))
-            imports[layout.symbols[array.name]] = memory.ctypes.data
-    names = [f.name for f in module.functions.values() if f.entry]
-    addresses = objects.load(_object(made.text), names, imports)
+    memory = [_aligned(array) for array in arrays]
+    for array, held in zip(arrays, memory, strict=True):
+        imports[symbols[array.name]] = held.ctypes.data
+    data = tuple((held.ctypes.data, held.size) for held in memory)
+    names = [f.name for f in kernels]
+    addresses = objects.load(_object(made.text, 0), names, imports)
     return {
-        name: Kernel(
-            name,
+        f.name: Kernel(
+            f.name,
             address,
-            tuple((a.size, at) for a, at in parameter_offsets(module.functions[name])),
-            made.frames[name],
+            tuple((a.size, at) for a, at in parameter_offsets(f)),
+            made.frames[f.name],
             layout,
-            tuple(data),
-            tuple(kept),
+            data,
+            tuple(memory),
         )
-        for name, address in zip(names, addresses, strict=True)
+        for f, address, layout in zip(kernels, addresses, layouts, strict=True)
     }
 
 
@@ -310,7 +313,7 @@ class Kernel:
         grid, block = ((*s, 1, 1)[:3] for s in (grid, block))
         count, blocks = math.prod(block), math.prod(grid)
         self._check(count, blocks, shared)
-        threads = _Threads(count, self.frame, self.layout.local_bytes)
+        threads = _Threads(count, self.frame, _up(self.layout.local_bytes, 16))
         chart = self.layout.shared_map
         if shared:
             chart = chart.ljust(self.layout.dynamic, b"\0") + b"\xff" * shared

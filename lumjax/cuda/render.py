@@ -142,6 +142,7 @@ class _Phase:
                 full = f"const {kind}* __restrict__" if only else f"{kind}*"
                 name = blocks.name_of(buffer.name)
                 yield f"{full} const {name} = ({'const ' if only else ''}{kind}*)table[{k}];"
+                yield f"__builtin_assume(__isGlobal({name}));"
         for k, name in enumerate(kernel.sizes, len(kernel.buffers)):
             yield f"const i64 {blocks.name_of(name)} = table[{k}];"
         if self.dynamic:

@@ -97,8 +97,7 @@ def number(dtype: dt.DType, value: complex) -> str:
             bits = exact.view(np.uint32 if kind == "float" else np.uint64)
             name = "__uint_as_float" if kind == "float" else "__longlong_as_double"
             return f"{name}({bits:#x}{'u' if kind == 'float' else 'll'})"
-        text = repr(float(exact)) if kind == "double" else np.format_float_scientific(exact)
-        return f"{text}{_suffix(dtype)}"
+        return f"{exact!s}{_suffix(dtype)}"
     if kind == "bool":
         return "true" if value else "false"
     whole = int(value.real)

@@ -107,6 +107,7 @@ class _Tile:
         self.m0, self.n0 = body.fresh("m"), body.fresh("n")
         self.m_end, self.n_end = body.fresh("m_end"), body.fresh("n_end")
         self.row, self.col = body.fresh("row"), body.fresh("col")
+        self.i, self.j = body.fresh("i"), body.fresh("j")
 
     def run(self) -> None:
         """The whole tile."""
@@ -122,7 +123,7 @@ class _Tile:
         body.add(f"{self.kind} {self.sums}[{grid.down}][{grid.across}];")
         body.add(f"const int {self.row} = threadIdx.x / {grid.cols};")
         body.add(f"const int {self.col} = threadIdx.x % {grid.cols};")
-        self.each_element(f"{self.sums}[i][j] = 0;")
+        self.each_element(f"{self.sums}[{self.i}][{self.j}] = 0;")
         with body.scope(f"for (i64 {self.slice} = 0; {self.slice} < {self.total}; "
                         f"{self.slice} += {DEPTH})"):  # fmt: skip
             body.add("__syncthreads();")
@@ -138,11 +139,19 @@ class _Tile:
 
     def each_element(self, line: str) -> None:
         """A line for each element that a thread holds."""
-        grid, body = self.grid, self.body
+        body = self.body
         body.add("#pragma unroll")
-        with body.scope(f"for (int i = 0; i < {grid.down}; i++)"):
+        with body.scope(self.down()):
             body.add("#pragma unroll")
-            body.add(f"for (int j = 0; j < {grid.across}; j++) {line}")
+            body.add(f"{self.across()} {line}")
+
+    def down(self) -> str:
+        """A loop over the rows of what a thread holds."""
+        return f"for (int {self.i} = 0; {self.i} < {self.grid.down}; {self.i}++)"
+
+    def across(self) -> str:
+        """A loop over the columns of what a thread holds."""
+        return f"for (int {self.j} = 0; {self.j} < {self.grid.across}; {self.j}++)"
 
     def stage(
         self, value: ir.Value, array: str, var: str, first: str, end: str, count: int
@@ -184,33 +193,25 @@ class _Tile:
 
     def multiply(self) -> None:
         """A slice's products, added to what the thread holds."""
-        body, grid, kind = self.body, self.grid, self.kind
-        with body.scope(f"for (int d = 0; d < {DEPTH}; d++)"):
-            body.add(f"{kind} a[{grid.down}], b[{grid.across}];")
+        body, grid, kind, i, j = self.body, self.grid, self.kind, self.i, self.j
+        left, right, d = body.fresh("left"), body.fresh("right"), body.fresh("d")
+        body.add("#pragma unroll 4")
+        with body.scope(f"for (int {d} = 0; {d} < {DEPTH}; {d}++)"):
+            body.add(f"{kind} {left}[{grid.down}], {right}[{grid.across}];")
+            row = _inside(self.row, i, grid.rows, grid.down, self.stmt.rows)
+            col = _inside(self.col, j, grid.cols, grid.across, self.stmt.cols)
             body.add("#pragma unroll")
-            body.add(
-                f"for (int i = 0; i < {grid.down}; i++) a[i] = "
-                f"{self.left}[d][{self.inside(self.row, 'i', grid.rows, self.stmt.rows)}];"
-            )
+            body.add(f"{self.down()} {left}[{i}] = {self.left}[{d}][{row}];")
             body.add("#pragma unroll")
-            body.add(
-                f"for (int j = 0; j < {grid.across}; j++) b[j] = "
-                f"{self.right}[d][{self.inside(self.col, 'j', grid.cols, self.stmt.cols)}];"
-            )
-            term = f"{self.sums}[i][j]"
+            body.add(f"{self.across()} {right}[{j}] = {self.right}[{d}][{col}];")
+            term, a, b = f"{self.sums}[{i}][{j}]", f"{left}[{i}]", f"{right}[{j}]"
             if kind in ("float", "double"):
-                step = f"fma{'f' if kind == 'float' else ''}(a[i], b[j], {term})"
+                step = f"fma{'f' if kind == 'float' else ''}({a}, {b}, {term})"
             elif kind == "bool":
-                step = f"{term} | (a[i] & b[j])"
+                step = f"{term} | ({a} & {b})"
             else:
-                step = f"lj_add<{kind}>({term}, lj_mul<{kind}>(a[i], b[j]))"
+                step = f"lj_add<{kind}>({term}, lj_mul<{kind}>({a}, {b}))"
             self.each_element(f"{term} = {step};")
-
-    def inside(self, first: str, k: str, stride: int, count: int) -> str:
-        """A row or column of the tile, the last one where a thread's would be behind it."""
-        steps = self.grid.down if stride == self.grid.rows and k == "i" else self.grid.across
-        place = f"{first} + {k} * {stride}"
-        return place if steps * stride <= count else f"min({place}, {count - 1})"
 
     def finish(self) -> None:
         """The statements for each element."""
@@ -220,18 +221,26 @@ class _Tile:
             body.symbols.pop(name, None)
             body.values.pop(name, None)
         body.add("#pragma unroll")
-        with body.scope(f"for (int i = 0; i < {grid.down}; i++)"):
+        with body.scope(self.down()):
             body.add("#pragma unroll")
-            with body.scope(f"for (int j = 0; j < {grid.across}; j++)"):
-                r, c = f"{self.row} + i * {grid.rows}", f"{self.col} + j * {grid.cols}"
-                body.add(f"const i64 {m} = {self.m0} + ({r}), {n} = {self.n0} + ({c});")
+            with body.scope(self.across()):
+                r, c = body.fresh("r"), body.fresh("c")
+                body.add(f"const int {r} = {self.row} + {self.i} * {grid.rows};")
+                body.add(f"const int {c} = {self.col} + {self.j} * {grid.cols};")
+                body.add(f"const i64 {m} = {self.m0} + {r}, {n} = {self.n0} + {c};")
                 tests = [f"{m} < {self.m_end}", f"{n} < {self.n_end}", f"{r} < {stmt.rows}",
                          f"{c} < {stmt.cols}"]  # fmt: skip
                 if grid.rows * grid.cols < body.threads:
                     tests.append(f"{self.row} < {grid.rows}")
                 with body.scope(f"if ({' && '.join(tests)})"):
-                    body.values[stmt.acc] = Value(stmt.dtype, (f"{self.sums}[i][j]",))
+                    body.values[stmt.acc] = Value(stmt.dtype, (f"{self.sums}[{self.i}][{self.j}]",))
                     body.statements(stmt.body)
+
+
+def _inside(first: str, k: str, stride: int, steps: int, count: int) -> str:
+    """A row or column of the tile, the last one where a thread's would be behind it."""
+    place = f"{first} + {k} * {stride}"
+    return place if steps * stride <= count else f"min({place}, {count - 1})"
 
 
 def _contiguous_along(value: ir.Value, var: str) -> bool:

@@ -344,14 +344,13 @@ def live_after(function: Function) -> list[frozenset[str]]:
             now = uses[k] | (after & ~kills[k])
             changed |= now != before[k]
             before[k] = now
-    result: list[frozenset[str]] = []
+    result = [frozenset[str]()] * len(function.body)
     for k, item in enumerate(function.body):
-        needed = 0
         if _waits(item):
             needed = uses[k]
             for n in follow[k]:
                 needed |= before[n] if n < len(before) else 0
-        result.append(frozenset(r for r, bit in names.items() if needed & bit))
+            result[k] = frozenset(r for r, bit in names.items() if needed & bit)
     return result
 
 

@@ -11,12 +11,19 @@ TYPES = {
     "int64": "long long", "uint64": "unsigned long long", "uint8": "unsigned char",
     "int8": "signed char", "int16": "short", "uint16": "unsigned short",
 }  # fmt: skip
-SIGNATURE = 'extern "C" __global__ void k(const float* x, float* y, int n)'
+SIGNATURE = 'extern "C" __global__ void k{}(const float* x, float* y, int n)'
 
 
-def launch(body, seed=0, blocks=1, threads=256, inputs=260, outputs=256, fuel=1 << 20, n=5):
-    """The body of a kernel of (x, y, n) run on x = 0, 1, 2, ...; what it leaves in y."""
-    kernel = ptx.load(nvrtc.ptx(f"{SIGNATURE} {{ {body} }}", options=("-lineinfo",)))["k"]
+def kernels_of(bodies):
+    """Kernels of (x, y, n) with these bodies, by name, compiled together."""
+    numbers = {name: k for k, name in enumerate(bodies)}
+    text = "\n".join(f"{SIGNATURE.format(numbers[n])} {{ {b} }}" for n, b in bodies.items())
+    made = ptx.load(nvrtc.ptx(text, options=("-lineinfo",)))
+    return {name: made[f"k{k}"] for name, k in numbers.items()}
+
+
+def launch(kernel, seed=0, blocks=1, threads=256, inputs=260, outputs=256, fuel=1 << 16, n=5):
+    """A kernel run on x = 0, 1, 2, ...; what it leaves in y."""
     x, y = np.arange(inputs, dtype=np.float32), np.zeros(outputs, np.float32)
     memory = ptx.Memory()
     memory.add(x, writable=False)

@@ -5,11 +5,14 @@ The order in which threads run decides what a faulty kernel computes, never whet
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pytest
 
+from lumjax.cuda import ptx
 from lumjax.cuda.ptx import ExecutionError
-from tests.cuda.launching import launch
+from tests.cuda.launching import kernels_of, launch
 
 T = "int t = threadIdx.x;"
 S = "__shared__ float s[256];"
@@ -89,19 +92,31 @@ BLOCKS = {"two blocks write one place": 2, "two blocks add up in one place": 2,
           "one block reads what another wrote": 2}  # fmt: skip
 
 
+@cache
+def planted():
+    return kernels_of({name: body for name, (body, _) in PLANTED.items()})
+
+
+@cache
+def clean():
+    return kernels_of({name: body for name, (body, _) in CLEAN.items()})
+
+
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_planted_fault_is_reported_in_every_order(name):
-    body, kind = PLANTED[name]
+    kernel, kind = planted()[name], PLANTED[name][1]
     for seed in (0, 1, 7):
         threads = 128 if name.startswith("one block reads") else 256
         with pytest.raises(ExecutionError, match=kind):
-            launch(body, seed, BLOCKS.get(name, 1), threads)
+            launch(kernel, seed, BLOCKS.get(name, 1), threads)
 
 
 def test_a_report_names_the_kernel_the_thread_the_line_and_the_place():
-    where = "kernel k, thread 255 of block 0, line 1: .* reads 4 bytes at 0 bytes behind buffer 0"
+    name = "a read behind the input"
+    line = list(PLANTED).index(name) + 1
+    where = rf"kernel k\d+, thread 255 of block 0, line {line}: .* at 0 bytes behind buffer 0"
     with pytest.raises(ExecutionError, match=where) as caught:
-        launch(PLANTED["a read behind the input"][0])
+        launch(planted()[name])
     assert caught.value.kind == "is out of bounds"
 
 
@@ -152,6 +167,24 @@ CLEAN = {
 
 @pytest.mark.parametrize("name", CLEAN)
 def test_a_clean_kernel_raises_no_alarm(name):
-    body, want = CLEAN[name]
+    want = np.asarray(CLEAN[name][1], np.float32)
     for seed in (0, 1, 7):
-        np.testing.assert_array_equal(launch(body, seed), np.asarray(want, np.float32))
+        np.testing.assert_array_equal(launch(clean()[name], seed), want)
+
+
+def test_blocks_have_shared_memory_of_their_own():
+    """What one block left in it is nothing to the next."""
+    kernel = clean()["a sum over a block"]
+    x, y = np.arange(260, dtype=np.float32), np.zeros(256, np.float32)
+    for _ in range(2):
+        memory = ptx.Memory()
+        memory.add(x, writable=False)
+        memory.add(y, written=False)
+        args = [x.ctypes.data, y.ctypes.data, np.int32(5)]
+        with pytest.raises(
+            ExecutionError, match=r"races with another access \(last written by block 0"
+        ):
+            kernel.launch(memory, (3,), (256,), args)
+    own = f"{S} {T} s[t] = x[t]; __syncthreads(); y[t + 256 * blockIdx.x] = s[255 - t];"
+    got = launch(kernels_of({"own": own})["own"], blocks=4, outputs=1024)
+    np.testing.assert_array_equal(got.reshape(4, 256), np.tile(np.float32(255 - N), (4, 1)))

@@ -1,0 +1,130 @@
+"""Whole programs on `cuda:emulated`, against the CPU backend and the records' own evaluation."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import lumjax
+import lumjax.numpy as jnp
+from lumjax import accelerated, nn
+from lumjax import dtype as dt
+from lumjax.config import config
+from lumjax.cuda import ptx, render
+from lumjax.errors import UnsupportedError
+from lumjax.executable import Executable
+from lumjax.trace.stage import stage
+from tests.test_compiled import CASES, draw, tolerance
+
+RNG = np.random.default_rng(2)
+
+
+def arrays(*shapes):
+    return [jnp.asarray(RNG.normal(size=s).astype(np.float32)) for s in shapes]
+
+
+def close(a, b, rtol=1e-5, atol=1e-5):
+    for x, y in zip(lumjax.tree.leaves(a), lumjax.tree.leaves(b), strict=True):
+        np.testing.assert_allclose(np.asarray(x), np.asarray(y), rtol, atol)
+
+
+@pytest.mark.sampled(40)
+@pytest.mark.parametrize(("prim", "sample"), CASES)
+def test_records(prim, sample):
+    rng = np.random.default_rng(0)
+    args = [draw(rng, a, sample.low, sample.high) for a in sample.avals]
+    staged = stage(lambda *xs: prim.bind(*xs, **sample.params), sample.avals)
+    with config.scope(backend="cuda:emulated"):
+        made = Executable(staged.jaxpr)
+        got = made.run([*staged.consts, *args])
+    assert [k.rejected for s in made.native() for k in s.kernels if k.rejected] == []
+    want = prim.eval(*args, **sample.params)
+    for g, w in zip(got, want, strict=True):
+        data, w = g.data, np.asarray(w)
+        assert data.shape == w.shape
+        assert data.dtype == w.dtype
+        if limits := tolerance(w.dtype):
+            wide = np.complex128 if dt.is_complex(w.dtype) else np.float64
+            np.testing.assert_allclose(data.astype(wide), w.astype(wide), **limits)
+        else:
+            np.testing.assert_array_equal(data, w)
+
+
+def loss(w, x, labels):
+    """The cross entropy of a layer with labels."""
+    logits = nn.log_softmax(jnp.tanh(x @ w))
+    return -jnp.mean(jnp.take_along_axis(logits, labels[:, None], 1))
+
+
+def test_a_training_step_equals_the_cpus():
+    x, w = arrays((9, 12), (12, 7))
+    labels = jnp.asarray(RNG.integers(0, 7, 9))
+    step = lumjax.value_and_grad(loss)
+    emulated = lumjax.jit(step, backend="cuda:emulated", search=0)
+    first = emulated(w, x, labels)
+    close(first, lumjax.jit(step, search=0)(w, x, labels))
+    again = emulated(w, x, labels)
+    for p, q in zip(lumjax.tree.leaves(first), lumjax.tree.leaves(again), strict=True):
+        assert np.asarray(p).tobytes() == np.asarray(q).tobytes()
+
+
+def test_explain_tells_of_the_target_and_of_what_has_no_kernel():
+    def f(x):
+        total, rows = lumjax.lax.scan(lambda c, y: (c + jnp.sin(y), c), jnp.zeros(3), x)
+        return jnp.sort(rows, axis=0), total * 2
+
+    (x,) = arrays((30, 3))
+    g = lumjax.jit(f, backend="cuda:emulated", search=0)
+    close(g(x), lumjax.jit(f)(x))
+    report = lumjax.explain(g, x)
+    text = str(report)
+    assert "on cuda (sm_80" in text
+    assert "eval: scan: loops and choices are run by the host on CUDA" in text
+    assert "__global__" in report.executable.as_text()
+
+
+def test_a_gpu_is_not_driven_yet():
+    with pytest.raises(UnsupportedError, match="launching them on a GPU is not part"):
+        lumjax.jit(lambda x: x + 1, backend="cuda")(jnp.ones(2))
+
+
+def test_a_kernel_without_its_barriers_is_refused(monkeypatch):
+    """What verification sees of a faulty renderer: the kernel is not used, one without sums of
+    blocks is in its place.
+    """
+    monkeypatch.setattr(render, "HEADER", render.HEADER.replace("__syncthreads();", ""))
+    with config.scope(backend="cuda:emulated", cache=False):
+        (x,) = arrays((3, 300))
+        made = lumjax.jit(lambda x: x.sum(1) * 1.5, search=0)
+        got = made(x)
+        stages = lumjax.explain(made, x).executable.native()
+    (kernel,) = (k for s in stages for k in s.kernels)
+    assert "races" in kernel.rejected or "nothing has written" in kernel.rejected
+    close(got, np.asarray(x).sum(1) * 1.5)
+
+
+def test_what_a_kernel_does_wrong_ends_the_call(monkeypatch):
+    """Without verification, the checks of each launch still stand."""
+    (x,) = arrays((300,))
+    f = lumjax.jit(lambda x: x * 3.25 + 1, backend="cuda:emulated")
+    f(x)
+    table = ptx.Memory.add_bytes
+    monkeypatch.setattr(
+        ptx.Memory, "add_bytes", lambda self, address, size, *more: table(self, address, 16, *more)
+    )
+    with pytest.raises(ptx.ExecutionError, match="out of bounds"):
+        f(x)
+
+
+def test_the_cpu_never_loads_the_cuda_backend(tmp_path):
+    import subprocess
+    import sys
+
+    script = (
+        "import sys, lumjax, lumjax.numpy as jnp\n"
+        "lumjax.jit(lambda x: x + 1)(jnp.ones(3))\n"
+        "print([m for m in sys.modules if 'lumjax.cuda' in m or 'accelerated' in m])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.stdout.strip() == "[]", done.stderr
+    assert accelerated.target_of("cuda:emulated").arch == "sm_80"
