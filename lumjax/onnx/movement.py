@@ -183,8 +183,19 @@ def _slice(node: Node, x: Any, *given: np.ndarray | None) -> Any:
     cut = [slice(None)] * len(x.shape)
     for axis, entry in zip(axes_of(node, axes, len(x.shape)), zip(starts, ends, steps, strict=True),
                            strict=True):  # fmt: skip
-        cut[axis] = slice(*entry)
+        cut[axis] = _cut(x.shape[axis], *entry)
     return x[tuple(cut)]
+
+
+def _cut(size: int, start: int, end: int, step: int) -> slice:
+    """Python's slice for ONNX's: ends are held to the axis, in either direction."""
+    start, end = (k + size if k < 0 else k for k in (start, end))
+    if not size:
+        return slice(0, 0)
+    if step > 0:
+        return slice(min(max(start, 0), size), min(max(end, 0), size), step)
+    start, end = min(max(start, 0), size - 1), min(max(end, -1), size - 1)
+    return slice(start, None if end < 0 else end, step)
 
 
 def _expand(node: Node, x: Any, shape: np.ndarray | None) -> Any:

@@ -42,7 +42,7 @@ def _coordinates(node: Node, axis: Axis) -> np.ndarray:
             adjusted = axis.out / width
             return size / 2 * (1 - adjusted) + (x + 0.5) / scale - 0.5
         case "pytorch_half_pixel":
-            return (x + 0.5) / scale - 0.5 if width > 1 else np.full_like(x, -0.5)
+            return (x + 0.5) / scale - 0.5 if axis.out > 1 else np.zeros_like(x)
         case "align_corners":
             return x * (size - 1) / (width - 1) if width != 1 else np.zeros_like(x)
         case "asymmetric":

@@ -75,7 +75,7 @@ def _grid_sample(node: Node, x: Any, grid: Any) -> Any:
     for k in range(rank):
         size, g = x.shape[2 + k], grid[..., rank - 1 - k]
         at = (g + 1) / 2 * (size - 1) if corners else ((g + 1) * size - 1) / 2
-        if padding == "border":
+        if padding == "border" and mode != "cubic":
             at = jnp.clip(at, 0, size - 1)
         taps.append(_neighbours(at, mode))
     total: Any = 0

@@ -362,3 +362,70 @@ else:
     raise SystemExit("imported")
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# ---- operators where the suite has no case
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "step", "want"),
+    [
+        (-9, 9, -1, []),  # held to the first, and it ends behind
+        (-9, -9, -1, [0]),
+        (9, -9, -1, [3, 2, 1, 0]),
+        (9, -9, -3, [3, 0]),
+        (-9, 9, 2, [0, 2]),
+        (2, 1, 1, []),
+        (-1, 0, -1, [3, 2, 1]),
+    ],
+)
+def test_slices_are_held_to_the_axis_in_either_direction(start, end, step, want):
+    fn, params = loaded(
+        "net (float[n] x, int64[1] a, int64[1] b, int64[1] s) => (float[m] y) <int64[1] k = {0}>"
+        "{ y = Slice (x, a, b, k, s) }"
+    )
+    x = np.arange(4, dtype=np.float32)
+    assert fn(params, x, *(np.array([v]) for v in (start, end, step))).tolist() == want
+
+
+def test_cubic_samples_beyond_the_border_repeat_it():
+    fn, params = loaded(
+        "net (float[1, 1, 1, 4] x, float[1, 1, n, 2] g) => (float[1, 1, 1, n] y)"
+        '{ y = GridSample <mode: string = "bicubic", padding_mode: string = "border",'
+        " align_corners: int = 1> (x, g) }"
+    )
+    x = np.array([0, 1, 5, 2], np.float32).reshape(1, 1, 1, 4)
+    grid = np.array([[1.2, 0.0], [-1.2, 0.0]], np.float32).reshape(1, 1, 2, 2)
+
+    def cubic(values, t):
+        a = -0.75
+        near = [((a + 2) * d - (a + 3)) * d * d + 1 for d in (t, 1 - t)]
+        far = [((d - 5) * d + 8) * d * a - 4 * a for d in (1 + t, 2 - t)]
+        return np.dot([far[0], near[0], near[1], far[1]], values)
+
+    want = [cubic([5, 2, 2, 2], 0.3), cubic([0, 0, 0, 1], 0.7)]
+    assert np.allclose(np.ravel(fn(params, x, grid)), want, atol=1e-4)
+
+
+def test_one_pixel_is_the_first_for_pytorch():
+    fn, params = lumjax.onnx.load(
+        onnx.parser.parse_model(
+            '<ir_version: 8, opset_import: ["": 19]> net (float[1, 1, 4] x) => (float[1, 1, n] y)'
+            '<int64[3] s = {1, 1, 1}> { y = Resize <mode: string = "linear",'
+            ' coordinate_transformation_mode: string = "pytorch_half_pixel"> (x, , , s) }'
+        )
+    )
+    assert np.ravel(fn(params, np.array([[[3, 1, 1, 1]]], np.float32))).tolist() == [3]
+
+
+def test_a_window_ends_where_the_attention_ends():
+    fn, params = lumjax.onnx.load(
+        onnx.parser.parse_model(
+            '<ir_version: 11, opset_import: ["": 25]>'
+            "net (float[1, 1, 3, 1] q, float[1, 1, 3, 1] k, float[1, 1, 3, 1] v)"
+            " => (float[1, 1, 3, 1] y)"
+            "{ y = Attention <is_causal: int = 1, left_window_size: int = 0> (q, k, v) }"
+        )
+    )
+    q, v = rows(1, 1, 3, 1), np.array([1, 2, 3], np.float32).reshape(1, 1, 3, 1)
+    assert np.allclose(fn(params, q, q, v), v)
