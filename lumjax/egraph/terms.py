@@ -48,6 +48,7 @@ from lumjax.trace.dim import same
 from lumjax.trace.form import ReduceOp
 
 FOLD = "fold-constants"
+_ROUNDS = 1000  # of facts, which follow from each other along a term: an end, whatever rules do
 _STEPS = {"stream": 4}  # conclusions follow from each other, term by term
 
 
@@ -367,7 +368,7 @@ class Session:
         return done
 
     def _facts(self, done: Saturation) -> None:
-        self._step("facts", "(run-schedule (saturate facts))", done)
+        self._step("facts", f"(run facts {_ROUNDS})", done)
 
     def _step(self, ruleset: str, program: str, done: Saturation) -> bool:
         """Run rules, note what fired and how long it took; whether anything changed."""

@@ -273,6 +273,23 @@ def test_roundings_move_through_quotients_where_nothing_can_overflow(narrow, bou
     assert derive(left, right) == (bounded or narrow == dt.bfloat16)
 
 
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("narrow", [dt.bfloat16, dt.float16])
+def test_facts_come_to_an_end_where_casts_undo_each_other(narrow):
+    """A quotient of constants, rounded and widened again, is in one class with itself."""
+    v = leaf("b", J, dtype=dt.float32)
+    thirds = literal(1 / 3, dt.float32)  # which changes when it is rounded
+    quotient = op("div", thirds, thirds)
+    again = op("cast", op("cast", quotient, dtype=narrow), dtype=dt.float32)
+    with warm_graph(load_rules(False)).session(Plain) as session:
+        session.insert([total((J,), op("mul", u, v)) for u in (quotient, again)])
+        done = session.saturate(8, 1000, time.thread_time() + 60)
+        classes = session.read()
+    assert classes.roots[0] == classes.roots[1]
+    assert done.saturated
+    assert done.nodes < 100
+
+
 def test_spans():
     assert spans(dt.bfloat16, dt.float32)
     assert spans(dt.float64, dt.float16)

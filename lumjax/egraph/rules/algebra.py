@@ -281,7 +281,7 @@ SUMS = (
             ),
             dt.float32,
         ),
-        "(quotient w r c) (= e (dtype c)) (invariant c j) (varies r j) (floating d) (floating e)",
+        "(quotient w r c n) (= e (dtype c)) (invariant c j) (varies r j) (floating d) (floating e)",
         tolerance=1e-5,
     ),
     _family(

@@ -36,7 +36,7 @@ SORTS = """
 (relation either (String E i64 E E)) (relation summed (E Axes))
 (relation nonnegative (E)) (relation nonpositive (E)) (relation distributes (String i64))
 (relation neutral (String E))
-(relation quotient (E E E)) (relation rounded (E)) (relation spans (i64 i64))
+(relation quotient (E E E i64)) (relation rounded (E)) (relation spans (i64 i64))
 (relation top (E E)) (relation falls (E)) (relation most_one (E))
 (relation statistic (E Axes)) (relation average (E Axes E)) (relation demand (E Axes))
 (relation affine (E Axes E E E)) (relation scales (E Axes E E E))
@@ -79,10 +79,11 @@ _RULES = """\
 ((summed b j) (either "mul" b d x y)) ((summed x j))
 ((summed b j) (= b (Ap1 "cast" d w)) (floating d)) ((rounded w))
 ((rounded w) (= w (Ap1 "cast" d u)) (floating d)) ((rounded u))
-((rounded w) (= w (Ap2 "div" d r c))) ((quotient w r c))
-((= w (Ap1 "cast" d u)) (quotient u r c) (= e (dtype r)) (spans d e))\
- ((quotient w (Ap1 "cast" d r) c))
-((= w (Ap1 "cast" d u)) (quotient u r c) (most_one r)) ((quotient w (Ap1 "cast" d r) c))
+((rounded w) (= w (Ap2 "div" d r c))) ((quotient w r c 0))
+((= w (Ap1 "cast" d u)) (quotient u r c n) (= e (dtype r)) (spans d e) (< n 3))\
+ ((quotient w (Ap1 "cast" d r) c (+ n 1)))
+((= w (Ap1 "cast" d u)) (quotient u r c n) (most_one r) (< n 3))\
+ ((quotient w (Ap1 "cast" d r) c (+ n 1)))
 ((= m (Red "max" d j x))) ((top m x))
 ((either "max" s d m c) (top m x)) ((top s x))
 ((= s (Ap3 "select" d (Ap1 "is_finite" b m) m c)) (top m x)) ((top s x))
