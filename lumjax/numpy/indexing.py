@@ -332,6 +332,8 @@ def _advanced(value: Any, parsed: _Parsed, mode: str | None, fill_value: Any) ->
     lengths = tuple(aval_of(value).shape)
     axes = [k for k, e in enumerate(entries) if not isinstance(e, slice)]
     arrays = [wrap_negative(asarray(entries[k]), lengths[k]) for k in axes]
+    wide = max((aval_of(a).dtype for a in arrays), key=lambda d: d.itemsize)  # int32 or int64
+    arrays = [ops.cast(a, wide) for a in arrays]
     arrays = ops.broadcast_values(*arrays, operation="indexing")
     width = len(aval_of(arrays[0]).shape)
     spaced = _interleave(parsed)

@@ -298,3 +298,20 @@ def test_a_number_that_does_not_fit_is_refused_everywhere():
     for x in (jnp.ones(3), jnp.ones(3, int)):
         with pytest.raises(ScalarRangeError):
             x.at[1].set(2**31)
+
+
+KINDS = ("int8", "int32", "int64", "uint8")
+
+
+@pytest.mark.parametrize("second", KINDS)
+@pytest.mark.parametrize("first", KINDS)
+def test_index_arrays_of_different_integers(first, second):
+    x = numbers((3, 4))
+    i, j = np.array([0, 2], first), np.array([[1], [3]], second)
+    want = np.array(x)
+    want[i, j] = 100
+    with lumjax.enable_x64(True):
+        pick = lumjax.jit(lambda i, j: jnp.asarray(x)[i, j]) if first < second else None
+        assert np.array_equal(jnp.asarray(x)[i, j], x[i, j])
+        assert np.array_equal(jnp.asarray(x).at[i, j].set(100), want)
+        assert pick is None or np.array_equal(pick(i, j), x[i, j])
