@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import subprocess
 import sys
@@ -380,6 +381,23 @@ def test_such_calls_keep_what_the_function_closed_over():
     f = lumjax.jit(lambda i: table[i] + table[0])
     for _ in range(3):
         assert f(jnp.asarray(3)) == 3.0
+
+
+@pytest.mark.parametrize(
+    "copied",
+    [
+        jnp.copy, jnp.array, lambda x: jnp.asarray(x, copy=True), lambda x: x.copy(), copy.copy,
+        copy.deepcopy, lambda x: x.astype(x.dtype, copy=True),
+    ],
+)  # fmt: skip
+def test_a_copy_lives_on_when_the_array_is_donated(copied):
+    x = jnp.arange(3.0)
+    y = copied(x)
+    f = lumjax.jit(lambda x, y: x + y, donate_argnums=0)
+    assert f(x, y).tolist() == [0.0, 2.0, 4.0]
+    assert y.tolist() == [0.0, 1.0, 2.0]
+    with pytest.raises(RuntimeError):
+        x.tolist()
 
 
 def test_such_calls_of_views_and_donated_arrays():

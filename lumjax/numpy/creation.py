@@ -33,7 +33,7 @@ def array(
     device: Any = None,
     out_sharding: Any = None,
 ) -> Any:
-    """An array from numbers, arrays and nested sequences of them. Always a copy of a NumPy array.
+    """An array from numbers, arrays and nested sequences of them; never `object` itself if `copy`.
 
     Lists may hold traced values. Python numbers give weakly typed arrays when no dtype is given.
     Raises ArgumentTypeError for what is not numeric.
@@ -42,8 +42,7 @@ def array(
     Array([[1, 2],
            [3, 4]], dtype=int32)
     """
-    del out_sharding
-    del copy, order, device
+    del order, device, out_sharding
     if dtype is not None:
         dtype = requested(dtype, "jnp.array")
     out = _from(object, dtype)
@@ -52,7 +51,12 @@ def array(
         out = ops.cast(out, dtype)
     if ndmin > aval.ndim:
         out = ops.reshape(out, (1,) * (ndmin - aval.ndim) + tuple(aval.shape))
-    return out
+    return _another(out) if copy and out is object else out
+
+
+def _another(x: Value) -> Value:
+    """A copy: an array that lives on when `x` is donated. What both hold never changes."""
+    return Array(x.data, x.weak) if isinstance(x, Array) else x
 
 
 def _from(x: Any, dtype: Any) -> Value:
@@ -143,14 +147,13 @@ def asarray(
     device: Any = None,
     out_sharding: Any = None,
 ) -> Any:
-    """`a` as an array; an Array is returned as it is, NumPy arrays are copied.
+    """`a` as an array; an Array is returned as it is unless `copy`, NumPy arrays are copied.
 
     >>> asarray([1.0, 2.0])
     Array([1., 2.], dtype=float32)
     """
-    del out_sharding
-    del order, copy, device
-    return array(a, dtype)
+    del order, device, out_sharding
+    return array(a, dtype, copy=bool(copy))
 
 
 def astype(x: ArrayLike, dtype: Any, /, *, copy: bool = False, device: Any = None) -> Any:
@@ -159,14 +162,20 @@ def astype(x: ArrayLike, dtype: Any, /, *, copy: bool = False, device: Any = Non
     >>> astype(array([1.7, -1.7]), int)
     Array([ 1, -1], dtype=int32)
     """
-    del copy, device
-    return ops.cast(x, requested(dtype, "astype"))
+    del device
+    out = ops.cast(x, requested(dtype, "astype"))
+    return _another(out) if copy and out is x else out
 
 
 def copy(a: ArrayLike, order: str | None = None) -> Any:
-    """A copy (arrays are immutable, so this is `asarray`)."""
+    """A copy, which lives on when `a` is donated; like every array it never changes.
+
+    >>> x = array([1, 2])
+    >>> copy(x) is x
+    False
+    """
     del order
-    return asarray(a)
+    return array(a)
 
 
 def full(
