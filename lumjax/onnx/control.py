@@ -11,9 +11,8 @@ from lumjax import lax, vmap
 from lumjax import numpy as jnp
 from lumjax.core import Tracer
 from lumjax.errors import ConcretizationError
-from lumjax.onnx.faults import OnnxError
 from lumjax.onnx.graph import Graph, Node
-from lumjax.onnx.values import LIMITS, Op, axis_of, concrete, is_known, loose, module
+from lumjax.onnx.values import Op, axis_of, concrete, is_known, loose, module, spend
 
 Call = Callable[..., list[Any]]
 UNROLLED = 4  # iterations that are written out rather than scanned
@@ -70,13 +69,7 @@ def _loop(node: Node, call: Call, trips: Any = None, condition: Any = None, *car
             return _while(node, call, body, step, trips, going, state, rows)
         if not truth:
             break
-        if step > LIMITS.get().trips:
-            raise OnnxError(
-                operation=f"onnx {node}",
-                required=f"at most {LIMITS.get().trips} iterations",
-                got="more",
-                fix="if the model means this, raise max_trips of lumjax.onnx.load",
-            )
+        spend(node)
         traced = any(isinstance(x, Tracer) for x in (*state, *(r[0] for r in rows if r)))
         if traced and not tried and count is not None and count - step > UNROLLED:
             tried = True

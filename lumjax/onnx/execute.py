@@ -24,6 +24,7 @@ from lumjax.onnx.values import (
     is_known,
     loose,
     size_of,
+    spend,
     static,
 )
 from lumjax.record import record
@@ -86,6 +87,7 @@ class Run:
         op = OPS.get(f"{node.domain}:{node.op}" if node.domain else node.op)
         local = self.functions.is_local(node)
         if op is None or local:
+            spend(node)
             body = self.functions.body(node, inputs)
             return self.graph(body, inputs, ChainMap({}), depth + 1)
         if op.nested:

@@ -148,7 +148,7 @@ def load(
         model: the path of a model, its bytes, or an onnx.ModelProto. Tensors outside the file are
             read when they lie in the folder of `path`.
         max_bytes: what one value may take when the model runs.
-        max_trips: how many iterations an eager loop may have.
+        max_trips: how many iterations eager loops may have, and functions calls, in all.
 
     `params` holds the model's weights by name; integers that are sizes, axes and the like stay
     constants, as do values that follow from shapes. Symbolic sizes stay open: `fn` takes arrays of

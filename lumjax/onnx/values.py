@@ -25,23 +25,39 @@ FOLDED = 1 << 16  # elements of a value that is still folded
 
 @record
 class Limits:
-    """What a run may use at most: bytes of one value, iterations of an eager loop."""
+    """What a run may use at most: bytes of one value, iterations of eager loops and calls."""
 
     bytes: int = 1 << 32
     trips: int = 1_000_000
 
 
 LIMITS: ContextVar[Limits] = ContextVar("LIMITS", default=Limits())  # noqa: B039
+_SPENT: ContextVar[list[int]] = ContextVar("_SPENT")  # what this run has had of its iterations
 
 
 @contextmanager
 def limits(chosen: Limits) -> Generator[None]:
     """Runs inside hold to these limits."""
-    token = LIMITS.set(chosen)
+    token, spent = LIMITS.set(chosen), _SPENT.set([0])
     try:
         yield
     finally:
         LIMITS.reset(token)
+        _SPENT.reset(spent)
+
+
+def spend(node: Node) -> None:
+    """Counts an iteration of a loop or a call of a function; raises when there were too many."""
+    spent = _SPENT.get()
+    spent[0] += 1
+    allowed = LIMITS.get().trips
+    if spent[0] > allowed:
+        raise OnnxError(
+            operation=f"onnx {node}",
+            required=f"at most {allowed} iterations of loops and calls of functions",
+            got="more",
+            fix="if the model means this, raise max_trips of lumjax.onnx.load",
+        )
 
 
 @record(eq=False, repr=False)

@@ -127,6 +127,19 @@ def test_a_loop_without_an_end_is_stopped():
         fn(params, np.float32(1))
 
 
+def test_loops_inside_loops_are_counted_together():
+    fn, params = loaded(
+        """net (float x) => (float y) <int64 many = {40}, bool go = {1}>
+        { y = Loop <body: graph = body (int64 i, bool c, float v) => (bool g, float u)
+          { g = Identity (c)
+            u = Loop <body: graph = inner (int64 j, bool d, float w) => (bool h, float z)
+              { h = Identity (d) z = Neg (w) }> (many, go, v) }> (many, go, x) }""",
+        max_trips=1000,
+    )
+    with pytest.raises(lumjax.onnx.OnnxError, match="at most 1000 iterations"):
+        fn(params, np.float32(1))
+
+
 SCAN = """net (float[2] s, float[n, 2] x) => (float[2] t, float[m, 2] y)
   { t, y = Scan <num_scan_inputs: int = 1, scan_input_directions: ints = [DIRECTION],
       body: graph = body (float[2] a, float[2] b) => (float[2] c, float[2] d)

@@ -269,6 +269,20 @@ def test_a_function_that_calls_itself():
         fn(params, rows(3))
 
 
+def test_functions_that_double_again_and_again_are_stopped():
+    bodies = "".join(
+        f'<domain: "mine", opset_import: ["": 17, "mine": 1]> f{k} (a) => (b)'
+        f"{{ c = mine.f{k + 1} (a) b = mine.f{k + 1} (c) }}"
+        for k in range(30)
+    )
+    text = f"""<ir_version: 8, opset_import: ["": 17, "mine": 1]> net (float[n] x) => (float[n] y)
+        {{ y = mine.f0 (x) }} {bodies}
+        <domain: "mine", opset_import: ["": 17]> f30 (a) => (b) {{ b = Neg (a) }}"""
+    fn, params = lumjax.onnx.load(onnx.parser.parse_model(text), max_trips=500)
+    with pytest.raises(lumjax.onnx.OnnxError, match=r"at most 500 .*calls of functions"):
+        fn(params, rows(3))
+
+
 def test_an_error_inside_names_the_node():
     fn, params = loaded(
         "net (float[n] x, float[m] y) => (float[k] z) { [sum] z = Add (x, y) }",
