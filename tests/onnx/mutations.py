@@ -63,6 +63,8 @@ def _value(field, chance):
     if field.type == field.TYPE_ENUM:
         return chance.choice([v.number for v in field.enum_type.values])
     number = chance.choice(NUMBERS)
+    if field.type in (field.TYPE_UINT32, field.TYPE_UINT64):
+        return abs(number) % (1 << 32)
     return max(min(number, (1 << 31) - 1), -(1 << 31)) if field.type == field.TYPE_INT32 else number
 
 
