@@ -418,16 +418,20 @@ def _table(c: Code, i: Instruction) -> None:
 
 
 def _dot(c: Code, i: Instruction) -> None:
-    """dp4a: four products of bytes, added up."""
-    only(i, ())
-    kinds = i.parts[-2:]
-    words = [c.read(o, k) for o, k in zip(i.operands[1:3], kinds, strict=True)]
+    """Products added up (dp4a): of the bytes of two words; (dp2a) of a word's halves with its
+    lower or upper two bytes of another.
+    """
+    only(i, ("lo", "hi"))
+    pairs = i.parts[0] == "dp2a"
+    kinds, words = i.parts[-2:], _reads(c, i, "b32", 2)
+    first = 16 if "hi" in i.parts else 0
     total = c.read(i.operands[3], "b32")
-    for at in range(0, 32, 8):
-        wide = list[str]()
-        for word, kind in zip(words, kinds, strict=True):
-            byte = c.let(f"trunc i32 {c.binary('lshr', 'b32', word, str(at))} to i8")
-            wide.append(c.resized(byte, f"{kind[0]}8", f"{kind[0]}32"))
+    for k in range(2 if pairs else 4):
+        places = (16 * k, first + 8 * k) if pairs else (8 * k, 8 * k)
+        wide: list[str] = []
+        for word, at, kind, bits in zip(words, places, kinds, (16 if pairs else 8, 8), strict=True):
+            part = c.let(f"trunc i32 {c.binary('lshr', 'b32', word, str(at))} to i{bits}")
+            wide.append(c.resized(part, f"{kind[0]}{bits}", f"{kind[0]}32"))
         total = c.binary("add", "b32", total, c.binary("mul", "b32", *wide))
     _write(c, i, total, "b32")
 
@@ -515,7 +519,8 @@ RULES: dict[str, Rule] = {
     "max": _extreme, **dict.fromkeys(_APPROXIMATED, _function), "copysign": _copysign,
     "testp": _property, "and": _bitwise, "or": _bitwise, "xor": _bitwise, "not": _invert,
     "shl": _shift, "shr": _shift, "shf": _funnel, "prmt": _permute, "bfi": _insert,
-    "bfe": _extract, "dp4a": _dot, "popc": _count, "clz": _count, "bfind": _find, "brev": _reverse,
+    "bfe": _extract, "dp4a": _dot, "dp2a": _dot, "popc": _count, "clz": _count, "bfind": _find,
+    "brev": _reverse,
     "lop3": _table, "setp": _set_predicate, "selp": _select, "slct": _select_by_sign, "mov": _move,
 }  # fmt: skip
 

@@ -31,7 +31,7 @@ from lumjax.kernel.ir import (
 from lumjax.kernel.term import Buffer
 from lumjax.record import record
 from lumjax.trace import dim as dims
-from lumjax.trace.dim import Dim, IndexOp
+from lumjax.trace.dim import Dim, Expr, IndexOp
 from lumjax.trace.form import ReduceOp
 
 Tiles: TypeAlias = "Callable[[Body, Tile], None]"
@@ -109,6 +109,7 @@ class Body:
         self.values: dict[str, Value] = {}
         self.totals: dict[str, Total] = {}
         self.symbols: dict[str, str] = {}  # what index symbols are called, if not by their names
+        self.ranges: dict[str, Dim] = {}  # index symbols with the bounds they have here
         self.packs: dict[int, str] = {}  # loads and stores of several elements, by identity
         self.exchanged: frozenset[str] = frozenset()
         self.read: set[str] = set()  # since the last barrier, of what is exchanged
@@ -129,11 +130,11 @@ class Body:
     def scope(self, head: str = "") -> Generator[None]:
         """A block; its bindings end with it."""
         self.add(f"{head} {{" if head else "{")
-        saved = self.values.copy(), self.totals.copy(), self.symbols.copy()
+        saved = self.values.copy(), self.totals.copy(), self.symbols.copy(), self.ranges.copy()
         self.depth += 1
         yield
         self.depth -= 1
-        self.values, self.totals, self.symbols = saved
+        self.values, self.totals, self.symbols, self.ranges = saved
         self.add("}")
 
     @contextmanager
@@ -193,9 +194,7 @@ class Body:
                 sign = " + " if dim.op is IndexOp.ADD else " * "
                 return f"({sign.join(map(self.index, dim.args))})"
             case IndexOp.FLOORDIV | IndexOp.MOD:
-                name = "div" if dim.op is IndexOp.FLOORDIV else "mod"
-                a, b = map(self.index, dim.args)
-                return f"lj_floor_{name}({a}, {b})"
+                return self.division(dim)
             case IndexOp.MIN | IndexOp.MAX:
                 name = "lj_min" if dim.op is IndexOp.MIN else "lj_max"
                 first, *rest = map(self.index, dim.args)
@@ -207,6 +206,35 @@ class Body:
                 return f"({self.condition(test)} ? (i64){self.index(a)} : (i64){self.index(b)})"
             case _:
                 return f"(i64)({self.condition(dim)})"
+
+    def division(self, dim: Expr) -> str:
+        """A quotient or remainder, rounded down; of 32 bits where that is enough. Division of 64
+        bits is a call on a GPU, for which registers are put aside.
+        """
+        a, b = map(self.index, dim.args)
+        spans = [self.interval(d) for d in dim.args]
+        least = [0, 1]
+        if all(
+            lo is not None and hi is not None and lo >= low and hi < 1 << 31
+            for (lo, hi), low in zip(spans, least, strict=True)
+        ):
+            sign = "/" if dim.op is IndexOp.FLOORDIV else "%"
+            return f"(i64)((u32){a} {sign} (u32){b})"
+        return f"lj_floor_{'div' if dim.op is IndexOp.FLOORDIV else 'mod'}({a}, {b})"
+
+    def interval(self, dim: Dim) -> tuple[int | None, int | None]:
+        """The bounds of an index expression in the traced program: a run to verify a kernel has
+        smaller sizes.
+        """
+        found = dims.substitute(dim, {**self.hints, **self.ranges})
+        return dims.bounds(found)
+
+    def ranged(self, name: str, least: Dim, end: Dim) -> None:
+        """A symbol goes from one expression up to below another."""
+        low, high = self.interval(least)[0], self.interval(end)[1]
+        self.ranges.pop(name, None)
+        if low is not None and high is not None:
+            self.ranges[name] = dims.symbol(name, low, max(low, high - 1))
 
     def symbol(self, name: str) -> str:
         """A loop variable, a size, or an integer Let."""
@@ -322,6 +350,9 @@ class Body:
     def let(self, name: str, value: ir.Value) -> None:
         """Name a value."""
         self.symbols.pop(name, None)
+        self.ranges.pop(name, None)
+        if isinstance(value, ir.IndexValue) and value.dtype in dt.INTEGER:
+            self.ranged(name, value.expr, value.expr + 1)
         found = self.value(value, name_of(name))
         if isinstance(value, ir.Ref) and value.name in self.totals:  # what it is now
             names = tuple(self.fresh(name_of(name)) for _ in found.parts)
@@ -417,6 +448,7 @@ class Body:
     def _head(self, stmt: Loop, begin: str, step: str) -> str:
         self.symbols.pop(stmt.var, None)
         self.values.pop(stmt.var, None)
+        self.ranged(stmt.var, stmt.begin, stmt.end)
         name, end = name_of(stmt.var), self.fresh("end")
         self.add(f"const i64 {end} = {self.index(stmt.end)};")
         return f"for (i64 {name} = {begin}; {name} < {end}; {name} += {step})"
@@ -481,6 +513,7 @@ class Body:
         return f"{first} + (i64)threadIdx.x"
 
     def _pack(self, stmt: Loop, base: str, var: str, width: int, accesses: Sequence[Any]) -> None:
+        self.ranged(stmt.var, stmt.begin, stmt.end)
         self.symbols[stmt.var] = base
         stores: list[str] = []
         for access in accesses:

@@ -113,7 +113,7 @@ class _Phase:
         """The whole function."""
         launch = self.launch
         head = (
-            f'extern "C" __global__ void __launch_bounds__({launch.threads})\n'
+            f'extern "C" __global__ void __launch_bounds__({launch.threads}, 1)\n'
             f"{launch.name}(const i64* __restrict__ table) {{"
         )
         body = blocks.Body(launch.threads, launch.each, self.hints, tile.render_tile)
@@ -127,6 +127,7 @@ class _Phase:
             step = f"(i64)gridDim.x * {launch.threads}"
         with body.scope(f"for (i64 {job} = {first}, lj_jobs = {jobs}; {job} < lj_jobs; "
                         f"{job} += {step})"):  # fmt: skip
+            body.ranged(self.phase.job, 0, self.phase.jobs)
             body.enter(self.phase.body)
             body.statements(self.phase.body)
             body.leave(self.phase.body)

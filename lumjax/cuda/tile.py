@@ -103,6 +103,7 @@ class _Tile:
         self.body, self.stmt, self.grid = body, stmt, grid
         self.kind = value_type(stmt.dtype)
         self.left, self.right, self.sums = (body.fresh(p) for p in ("lhs", "rhs", "sum"))
+        self.extent = math.prod((e for _, e in stmt.k), start=1)
         self.total, self.slice = body.fresh("depth"), body.fresh("from")
         self.m0, self.n0 = body.fresh("m"), body.fresh("n")
         self.m_end, self.n_end = body.fresh("m_end"), body.fresh("n_end")
@@ -115,8 +116,7 @@ class _Tile:
         for name, dim in ((self.m0, stmt.m0), (self.n0, stmt.n0), (self.m_end, stmt.m_end),
                           (self.n_end, stmt.n_end)):  # fmt: skip
             body.add(f"const i64 {name} = {body.index(dim)};")
-        extent = math.prod((e for _, e in stmt.k), start=1)
-        body.add(f"const i64 {self.total} = {body.index(extent)};")
+        body.add(f"const i64 {self.total} = {body.index(self.extent)};")
         # one more column than is used, so that a column lies in different banks
         body.add(f"__shared__ {self.kind} {self.left}[{DEPTH}][{stmt.rows + 1}];")
         body.add(f"__shared__ {self.kind} {self.right}[{DEPTH}][{stmt.cols + 1}];")
@@ -162,6 +162,7 @@ class _Tile:
         depth, other = f"{cell} % {DEPTH}", f"{cell} / {DEPTH}"
         if not deep:
             depth, other = f"{cell} / {count}", f"{cell} % {count}"
+        self.rows_and_columns()
         with body.scope(f"for (int {cell} = threadIdx.x; {cell} < {DEPTH * count}; "
                         f"{cell} += {body.threads})"):  # fmt: skip
             body.add(f"const int {at} = {depth}, {at}_o = {other};")
@@ -176,6 +177,14 @@ class _Tile:
                 body.add(f"{at}_v = {found.text};")
             body.add(f"{array}[{at}][{at}_o] = {at}_v;")
 
+    def rows_and_columns(self) -> None:
+        """What the variables of the tile are bounded by."""
+        stmt = self.stmt
+        self.body.ranged(stmt.m, stmt.m0, stmt.m_end)
+        self.body.ranged(stmt.n, stmt.n0, stmt.n_end)
+        for var, extent in stmt.k:
+            self.body.ranged(var, 0, extent)
+
     def positions(self, flat: str) -> None:
         """The variables of the sum, from their number."""
         body, rest = self.body, self.body.fresh("k")
@@ -187,9 +196,13 @@ class _Tile:
             if number_ == 0:
                 body.add(f"const i64 {name} = {rest};")
             else:
-                bound = body.index(extent)
-                body.add(f"const i64 {name} = lj_floor_mod({rest}, {bound});")
-                body.add(f"{rest} = lj_floor_div({rest}, {bound});")
+                bound, short = body.index(extent), body.interval(self.extent)[1]
+                if short is not None and short < 1 << 31:
+                    body.add(f"const i64 {name} = (u32){rest} % (u32){bound};")
+                    body.add(f"{rest} = (u32){rest} / (u32){bound};")
+                else:
+                    body.add(f"const i64 {name} = lj_floor_mod({rest}, {bound});")
+                    body.add(f"{rest} = lj_floor_div({rest}, {bound});")
 
     def multiply(self) -> None:
         """A slice's products, added to what the thread holds."""
@@ -220,6 +233,7 @@ class _Tile:
         for name in (stmt.m, stmt.n):
             body.symbols.pop(name, None)
             body.values.pop(name, None)
+        self.rows_and_columns()
         body.add("#pragma unroll")
         with body.scope(self.down()):
             body.add("#pragma unroll")

@@ -70,6 +70,10 @@ def test_integers_of_32_bits():
         "chosen": ("a < b ? a : b + 1", I32, np.where(x < y, x, y + 1)),
         "below": ("(unsigned)a < (unsigned)b", I32, u < v),
         "field": ("bfe(a, b & 31, 9)", I32, field(x, v & np.uint64(31), 9)),
+        "bytes multiplied": ("__dp4a(a, b, 7)", I32, 7 + dots(a, b, np.int8, np.int8, 0)),
+        "halves by bytes": ("__dp2a_lo(a, b, 7)", I32, 7 + dots(a, b, np.int16, np.int8, 0)),
+        "by upper bytes": ("__dp2a_hi((unsigned)a, (unsigned)b, 7u)", U32,
+                           7 + dots(a, b, np.uint16, np.uint8, 2)),
         "set": ("bfi(a, b, 5, 11)", I32, (x & 2047) << 5 | (y & ~np.int64(2047 << 5))),
     }  # fmt: skip
     pair = (("int", "r"), ("int", "r"))
@@ -96,6 +100,12 @@ def bytes_of(u, v, chosen):
 def rolled(u, v):
     by = v & np.uint64(31)
     return (u << by | u >> (np.uint64(32) - by) * (by > 0)) & np.uint64(0xFFFFFFFF)
+
+
+def dots(a, b, left, right, first):
+    x = a.view(left).reshape(a.size, -1).astype(I64)
+    y = b.view(right).reshape(b.size, -1).astype(I64)[:, first:]
+    return (x * y[:, : x.shape[1]]).sum(1)
 
 
 def field(x, at, length):

@@ -1,4 +1,4 @@
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 1)
 k_phase0(const i64* __restrict__ table) {
   float* const c = (float*)table[0];
   __builtin_assume(__isGlobal(c));
