@@ -543,6 +543,7 @@ def _packing(stmt: Loop) -> tuple[int, list[LoadValue | StoreStmt]] | None:
     if stmt.step != 1 or not all(isinstance(s, plain) for s in stmt.body):
         return None
     accesses: list[LoadValue | StoreStmt] = []
+    inside = {s.name for s in stmt.body if isinstance(s, Let)}
     work = 0
     for s in stmt.body:
         found: list[LoadValue | StoreStmt] = [s] if isinstance(s, StoreStmt) else []
@@ -556,6 +557,8 @@ def _packing(stmt: Loop) -> tuple[int, list[LoadValue | StoreStmt]] | None:
                 continue
             whole = isinstance(access.mask, int) and access.mask
             if not same(slope, 1) or not whole or access.buffer.dtype in dt.COMPLEX:
+                return None
+            if inside & dims.symbols(access.offset):  # each element may lie elsewhere
                 return None
             accesses.append(access)
     stores = {a.buffer.name for a in accesses if isinstance(a, StoreStmt)}

@@ -19,6 +19,7 @@ from lumjax.kernel.ir import (
     Accumulator,
     ApplyValue,
     If,
+    Let,
     LoadValue,
     Loop,
     LoopKind,
@@ -114,6 +115,18 @@ def test_an_array_that_is_not_aligned_is_read_one_by_one():
     made = compiled(kern)
     made.run([out.ctypes.data, x0.ctypes.data, x1.ctypes.data], {})
     np.testing.assert_array_equal(out, x0 + 1)
+
+
+def test_a_row_that_is_chosen_inside_of_the_loop_is_read_one_by_one():
+    """Its place is known only where the loop has begun."""
+    n = 40
+    x, y, index = Buffer("x", (5, n), F32), Buffer("y", (n,), F32), Buffer("at", (n,), dt.int32)
+    row = LoadValue(x, sym("row", None) * n + j)
+    body = (Let("row", LoadValue(index, j)), StoreStmt(y, j, ApplyValue(ADD, (row, row), F32)))
+    kern = kernel([Loop("j", 0, n, 1, V, body)], [y], [x, index])
+    arrays = {"x": RNG.normal(size=(5, n)).astype(F32), "y": np.zeros(n, F32),
+              "at": RNG.integers(0, 5, n).astype(np.int32)}  # fmt: skip
+    compare(kern, arrays)
 
 
 @pytest.mark.parametrize(
