@@ -129,10 +129,6 @@ def _is_infinite(node: Node, x: Any) -> Any:
     return found
 
 
-def _sign(x: Any) -> Any:
-    return jnp.sign(x)
-
-
 # ---- activations
 
 
@@ -197,7 +193,7 @@ def _mean(node: Node, *xs: Any) -> Any:
 OPS = {
     **{name: _one(f) for name, f in {
         "Abs": jnp.abs, "Neg": jnp.negative, "Floor": jnp.floor, "Ceil": jnp.ceil,
-        "Round": jnp.round, "Sign": _sign, "Sqrt": jnp.sqrt, "Exp": jnp.exp, "Log": jnp.log,
+        "Round": jnp.round, "Sign": jnp.sign, "Sqrt": jnp.sqrt, "Exp": jnp.exp, "Log": jnp.log,
         "Sin": jnp.sin, "Cos": jnp.cos, "Tan": jnp.tan, "Asin": jnp.arcsin, "Acos": jnp.arccos,
         "Atan": jnp.arctan, "Sinh": jnp.sinh, "Cosh": jnp.cosh, "Tanh": jnp.tanh,
         "Asinh": jnp.arcsinh, "Acosh": jnp.arccosh, "Atanh": jnp.arctanh, "Erf": lax.erf,

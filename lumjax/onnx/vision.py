@@ -150,8 +150,9 @@ def _deformable(node: Node, x: Any, w: Any, offset: Any, bias: Any = None, mask:
 
 def _samples(start: Any, size: Any, count: int, points: int) -> Any:
     """The places of `points` samples in each of `count` bins."""
-    steps = (np.arange(points) + 0.5) / points + np.arange(count)[:, None]
-    return start + steps * (size / count)
+    bin_size = size / count
+    bins = np.arange(count, dtype=size.dtype)[:, None] * bin_size
+    return start + bins + (np.arange(points, dtype=size.dtype) + 0.5) * bin_size / points
 
 
 def _roi(node: Node, image: Any, box: Any, points: tuple[int, int]) -> Any:
@@ -215,6 +216,41 @@ def _roi_align(node: Node, x: Any, boxes: Any, batch: Any) -> Any:
     return jnp.stack(found).astype(x.dtype)
 
 
+# ---- MaxRoiPool
+
+
+def _bins(start: Any, end: Any, count: int, size: int) -> Any:
+    """Which places of an axis lie in each bin of each region: [regions, bins, size]."""
+    length = jnp.maximum(end - start + 1, 1) / count
+    steps = np.arange(count, dtype=np.float32)
+    low = jnp.floor(steps * length[:, None]) + start[:, None]
+    high = jnp.ceil((steps + 1) * length[:, None]) + start[:, None]
+    places = np.arange(size, dtype=np.float32)
+    return (places >= low[..., None]) & (places < high[..., None])
+
+
+def _largest(x: Any, inside: Any) -> Any:
+    """The largest of the last axis in each bin: [regions, channels, rows, bins]."""
+    values = jnp.where(inside[:, None, None], x[:, :, :, None], -np.inf)
+    return jnp.max(values, axis=-1)
+
+
+def _max_roi_pool(node: Node, x: Any, regions: Any) -> Any:
+    rows, columns = node.integers("pooled_shape")
+    if len(x.shape) != 4 or len(regions.shape) != 2 or regions.shape[1] != 5 or not all(x.shape):
+        raise node.wrong("images and regions [n, 5]", f"{x.shape} and {regions.shape}")
+    count, (_, channels, height, width) = regions.shape[0], x.shape
+    bounded(node, (count, channels, height, columns, width), x.dtype)
+    bounded(node, (count, channels, columns, rows, height), x.dtype)
+    ends = jnp.floor(regions[:, 1:] * node.number("spatial_scale", 1.0) + 0.5)  # halves go up
+    images = x[regions[:, 0].astype(jnp.int32)]
+    found = _largest(images, _bins(ends[:, 0], ends[:, 2], columns, width))
+    found = jnp.swapaxes(found, 2, 3)
+    found = _largest(found, _bins(ends[:, 1], ends[:, 3], rows, height))
+    found = jnp.swapaxes(found, 2, 3)
+    return jnp.where(jnp.isneginf(found), 0, found).astype(x.dtype)
+
+
 # ---- NonMaxSuppression
 
 
@@ -261,5 +297,6 @@ OPS = {
     "GridSample": Op(_grid_sample),
     "DeformConv": Op(_deformable),
     "RoiAlign": Op(_roi_align),
+    "MaxRoiPool": Op(_max_roi_pool),
     "NonMaxSuppression": Op(_suppressed, static=(2, 3, 4), raw=True),
 }

@@ -48,6 +48,10 @@ class Draw:
         if dilated and self.chance.random() < 0.4:
             self.attributes["dilations"] = [self.size(1, 2) for _ in range(rank)]
         mode = self.pick("NOTSET", "NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
+        strides = self.attributes.get("strides", [1] * rank)
+        apart = any(k < s for k, s in zip(sizes, strides, strict=True))
+        if mode.startswith("SAME") and apart:
+            mode = "VALID"  # onnxruntime pads by a negative number there
         if mode != "NOTSET":
             self.attributes["auto_pad"] = mode
             self.attributes.pop("dilations", None)
@@ -353,8 +357,39 @@ def normal(d):
     return op
 
 
+def regions(d):
+    op = d.pick("MaxRoiPool", "RoiAlign", "NonMaxSuppression")
+    if op == "NonMaxSuppression":
+        corners = d.numbers.uniform(0, 1, (2, 8, 4)).astype(np.float32)
+        d.inputs.append(corners)
+        d.inputs.append(d.numbers.permutation(48).reshape(2, 3, 8).astype(np.float32) / 48)
+        d.known([d.size(0, 5)])
+        d.known([d.pick(0.1, 0.3, 0.6)], np.float32)
+        d.known([d.pick(0.0, 0.4)], np.float32)
+        d.attributes["center_point_box"] = d.size(0, 1)
+        return op
+    d.floats(2, 3, 6, 7)
+    first = d.numbers.integers(0, 8, (4, 2))
+    boxes = np.concatenate([first, first + d.numbers.integers(1, 7, (4, 2))], 1)
+    owners = d.numbers.integers(0, 2, 4)
+    scale = d.pick(0.5, 1.0)
+    if op == "MaxRoiPool":
+        d.known(np.concatenate([owners[:, None], boxes], 1), np.float32)
+        d.attributes |= {"pooled_shape": [d.size(1, 3), d.size(1, 3)], "spatial_scale": scale}
+        return op
+    d.opset = max(d.opset, 17)
+    d.known(boxes, np.float32)
+    d.known(owners)
+    d.attributes |= {
+        "output_height": d.size(1, 3), "output_width": d.size(1, 3), "spatial_scale": scale,
+        "sampling_ratio": d.size(0, 2),
+        "coordinate_transformation_mode": d.pick("half_pixel", "output_half_pixel"),
+    }  # fmt: skip
+    return op
+
+
 KINDS = (conv, conv_transpose, pool, resize, recurrent, slices, pad, reduce, search, indexed,
-         quantised, normal)  # fmt: skip
+         quantised, normal, regions)  # fmt: skip
 
 
 def drawn(number):
