@@ -28,7 +28,7 @@ def close(a, b, rtol=1e-5, atol=1e-5):
         np.testing.assert_allclose(np.asarray(x), np.asarray(y), rtol, atol)
 
 
-@pytest.mark.sampled(40)
+@pytest.mark.sampled(60)
 @pytest.mark.parametrize(("prim", "sample"), CASES)
 def test_records(prim, sample):
     rng = np.random.default_rng(0)
