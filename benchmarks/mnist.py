@@ -1,5 +1,4 @@
-"""The training step of examples/train/mnist.py, on lumjax and, the same source, on JAX with optax.
-"""
+"""The training step of examples/train/mnist.py, on lumjax and, the same source, on JAX with optax."""
 
 from __future__ import annotations
 
