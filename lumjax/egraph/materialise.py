@@ -34,6 +34,7 @@ _CANDIDATES = 12  # shared terms that are tried
 _RESIDENT = 512  # points of a column that stay in cache between its reduction and its use
 _SMALL = 64  # reading one buffer of fewer elements is no reason to share a kernel
 _GAIN = 0.99  # a change must be predicted this much cheaper
+_TIE = 1.02  # prices nearer to each other than this tell nothing
 
 _OVER = 1.0  # seconds for a byte that there is no memory for: nothing else matters then
 _FREE = 1 << 22  # bytes of temporaries that are never too many
@@ -316,7 +317,9 @@ def forced(
     memory: int = 0,
     large: bool = False,
 ) -> Planned:
-    """The cheaper of the two groupings that store only what must be: with and without folds."""
+    """The cheaper of the two groupings that store only what must be, with and without folds; the
+    one with folds, which stores less, at about the same price.
+    """
     plans: list[Planned] = []
     memo = {} if memo is None else memo
     for fold in (False, True):
@@ -327,7 +330,7 @@ def forced(
         plans.append(arrange(layout, machine))
         if len(layout.roots) == len(roots):
             break  # nothing that a fold could spare
-    return min(plans, key=lambda p: p.price)
+    return min(plans, key=lambda p: p.price * (_TIE if not p.layout.fold else 1.0))
 
 
 def materialise(
