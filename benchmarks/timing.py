@@ -19,7 +19,7 @@ def once(f: Callable[[], object]) -> float:
 def interleaved(
     functions: dict[str, Callable[[], object]], rounds: int, repeat: int = 1
 ) -> dict[str, list[float]]:
-    """Seconds of each function per round, the functions taking turns; one round first to warm up."""
+    """Seconds of each function per round, the functions taking turns; first a round to warm up."""
     times: dict[str, list[float]] = {name: [] for name in functions}
     for number in range(rounds + 1):
         for name, f in functions.items():
