@@ -1,4 +1,4 @@
-"""The training step of examples/train/mnist.py, on lumjax and, the same source, on JAX and optax."""
+"""The training step of examples/train/mnist.py on lumjax and, the same source, on JAX and optax."""
 
 from __future__ import annotations
 
