@@ -26,7 +26,7 @@ from lumjax.control.staging import (
 from lumjax.errors import DTypeError, GradientError, TreeError
 from lumjax.grad.linear import linear_transpose, linearize
 from lumjax.ops.elementwise import neg, sub
-from lumjax.ops.layout import batch_first
+from lumjax.ops.layout import batch_first, each_batch_first
 from lumjax.record import record
 from lumjax.trace.aval import ShapedArray
 from lumjax.trace.batch import MappedAxis
@@ -261,7 +261,7 @@ def _batch(
     """One equation per lane: the vectors and every result have the axis."""
     values, b = equation.split(args)
     places, b_dims = equation.split(dims)
-    vectors = [batch_first(x, d, axis.size) for x, d in zip(b, b_dims, strict=True)]
+    vectors = each_batch_first(b, b_dims, axis.size)
     parts: list[_Part] = []
     consts: list[list[Value]] = []
     for jaxpr, own, own_dims in zip(equation.programs, values, places, strict=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import assert_never
 
 from lumjax import dtype as dt
@@ -14,6 +14,7 @@ from lumjax.kernel.ir import (
     Const,
     If,
     IndexValue,
+    Kernel,
     Let,
     LoadValue,
     Loop,
@@ -27,7 +28,7 @@ from lumjax.kernel.ir import (
 from lumjax.record import record
 from lumjax.trace import dim as dims
 from lumjax.trace.dim import Dim
-from lumjax.trace.form import Trait
+from lumjax.trace.form import ScalarOp, Trait
 
 LIGHT = frozenset({
     "add", "sub", "mul", "neg", "abs", "max", "min", "fma", "square", "and", "or", "xor", "not",
@@ -55,6 +56,24 @@ def operands(stmt: Stmt) -> tuple[Value, ...]:
         case Loop() | If():
             return ()
     assert_never(stmt)
+
+
+def unsupported(
+    kernel: Kernel, supported: Callable[[ScalarOp, tuple[dt.DType, ...], dt.DType], bool]
+) -> str | None:
+    """The first operation of a kernel that a target doesn't support, as text; None if there is
+    none.
+    """
+    for phase in kernel.phases:
+        for stmt in inside(phase.body):
+            for value in operands(stmt):
+                for node in nodes(value):
+                    if isinstance(node, ApplyValue):
+                        kinds = tuple(a.dtype for a in node.args)
+                        if not supported(node.op, kinds, node.dtype):
+                            listing = ", ".join(map(dt.short_name, kinds))
+                            return f"{node.op.name}({listing}) -> {dt.short_name(node.dtype)}"
+    return None
 
 
 def index_expressions(stmt: Stmt) -> tuple[Dim, ...]:

@@ -33,7 +33,8 @@ _lock = threading.RLock()
 
 
 @cache
-def _llvm() -> ModuleType:
+def library() -> ModuleType:
+    """LLVM, with this machine as its target."""
     import llvmlite.binding as llvm  # noqa: PLC0415
 
     llvm.initialize_native_target()
@@ -101,7 +102,7 @@ def host_target() -> Target:
 
 @cache
 def _host(override: str, cores: int) -> Target:
-    llvm = _llvm()
+    llvm = library()
     triple = llvm.get_process_triple()
     name, features = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
     if override:
@@ -133,7 +134,7 @@ def _without(features: str, changes: str) -> str:
 
 @cache
 def _machine(arch: str, features: str) -> Any:
-    llvm = _llvm()
+    llvm = library()
     return llvm.Target.from_triple(llvm.get_process_triple()).create_target_machine(
         cpu=arch, features=features, opt=2, codemodel="jitdefault", jit=True
     )
@@ -175,7 +176,7 @@ def cached_code(key: bytes) -> bytes | None:
 
 
 def _generate(text: str, target: Target) -> bytes:
-    llvm = _llvm()
+    llvm = library()
     try:
         with _lock:
             module = llvm.parse_assembly(text)
@@ -202,7 +203,7 @@ class _Loader:
         self.made = 0
 
     def load(self, code: bytes, names: Sequence[str], imports: Mapping[str, int]) -> list[int]:
-        llvm = _llvm()
+        llvm = library()
         with _lock:
             if self.jit is None:
                 self.jit = llvm.create_lljit_compiler(use_jit_link=False)
@@ -213,9 +214,9 @@ class _Loader:
             for name in names:
                 builder.export_symbol(name)
             self.made += 1  # a library that fails to link keeps its name
-            library = builder.link(self.jit, f"lumjax{self.made}")
-            self.libraries.append(library)
-            return [library[n] for n in names]
+            added = builder.link(self.jit, f"lumjax{self.made}")
+            self.libraries.append(added)
+            return [added[n] for n in names]
 
 
 _loader = _Loader()

@@ -24,7 +24,6 @@ from lumjax.cpu.values import Sum, Values, restore
 from lumjax.kernel.ir import (
     Accumulate,
     Accumulator,
-    ApplyValue,
     If,
     IndexValue,
     Kernel,
@@ -59,16 +58,7 @@ def render(kernel: Kernel, target: Target) -> str:
 
 def unsupported(kernel: Kernel) -> str | None:
     """The first operation of a kernel that has no native code, as text; None if there is none."""
-    for phase in kernel.phases:
-        for stmt in analysis.inside(phase.body):
-            for value in analysis.operands(stmt):
-                for node in analysis.nodes(value):
-                    if isinstance(node, ApplyValue):
-                        kinds = tuple(a.dtype for a in node.args)
-                        if not math.supported(node.op, kinds, node.dtype):
-                            listing = ", ".join(map(dt.short_name, kinds))
-                            return f"{node.op.name}({listing}) -> {dt.short_name(node.dtype)}"
-    return None
+    return analysis.unsupported(kernel, math.supported)
 
 
 def scratch_bytes(kernel: Kernel) -> int:

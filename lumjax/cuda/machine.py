@@ -124,18 +124,23 @@ def _element(c: Flow, pointer: str, k: int, kind: str) -> str:
     return c.let(f"getelementptr i8, ptr {pointer}, i64 {k * SIZES[kind]}") if k else pointer
 
 
+def _accessed(c: Flow, i: Instruction, operand: str, size: int, kind: int) -> str:
+    """A pointer to the bytes that an instruction's operand names."""
+    space = _space(i)
+    if space != "param":
+        return _pointer(c, i, _address(c, operand, space), space, size, kind)
+    pointer = _parameter(c, operand)
+    if pointer is None:
+        raise unknown(str(i))
+    return pointer
+
+
 def load(c: Flow, i: Instruction) -> None:
     """A load: one value, or as many as a vector has."""
     only(i, (*_SPACES, "param", "shared::cta", *_HINTS, *_VECTORS))
-    kind, space = i.parts[-1], _space(i)
+    kind = i.parts[-1]
     targets = c.vector(i.operands[0])
-    if space == "param":
-        pointer = _parameter(c, i.operands[1])
-        if pointer is None:
-            raise unknown(str(i))
-    else:
-        address = _address(c, i.operands[1], space)
-        pointer = _pointer(c, i, address, space, SIZES[kind] * len(targets), READ)
+    pointer = _accessed(c, i, i.operands[1], SIZES[kind] * len(targets), READ)
     values = [
         c.let(f"load {LLVM[kind]}, ptr {_element(c, pointer, k, kind)}, align 1")
         for k in range(len(targets))
@@ -147,16 +152,10 @@ def load(c: Flow, i: Instruction) -> None:
 def store(c: Flow, i: Instruction) -> None:
     """A store: one value, or as many as a vector has."""
     only(i, (*_SPACES, "param", "shared::cta", *_HINTS, *_VECTORS))
-    kind, space = i.parts[-1], _space(i)
+    kind = i.parts[-1]
     sources = c.vector(i.operands[1])
     values = [c.read(s, kind) for s in sources]
-    if space == "param":
-        pointer = _parameter(c, i.operands[0])
-        if pointer is None:
-            raise unknown(str(i))
-    else:
-        address = _address(c, i.operands[0], space)
-        pointer = _pointer(c, i, address, space, SIZES[kind] * len(sources), WRITE)
+    pointer = _accessed(c, i, i.operands[0], SIZES[kind] * len(sources), WRITE)
     for k, value in enumerate(values):
         c.add(f"store {LLVM[kind]} {value}, ptr {_element(c, pointer, k, kind)}, align 1")
 

@@ -129,8 +129,7 @@ def _passes(module: Any, machine: Any, llvm: Any) -> None:
 
 @cache
 def _machine(arch: str, features: str, effort: int) -> Any:
-    import llvmlite.binding as llvm  # noqa: PLC0415
-
+    llvm = objects.library()
     return llvm.Target.from_triple(llvm.get_process_triple()).create_target_machine(
         cpu=arch, features=features, opt=effort, codemodel="jitdefault", jit=True
     )
@@ -146,8 +145,7 @@ def _object(text: str, effort: int) -> bytes:
     kept = _OBJECTS.read(key)
     if kept is not None:
         return kept
-    import llvmlite.binding as llvm  # noqa: PLC0415
-
+    llvm = objects.library()
     machine = _machine(target.arch, target.features, effort)
     try:
         module = llvm.parse_assembly(text)

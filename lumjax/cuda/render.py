@@ -14,12 +14,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-from lumjax import dtype as dt
 from lumjax.cpu import analysis
 from lumjax.cuda import blocks, tile
 from lumjax.cuda.header import HEADER
 from lumjax.cuda.scalar import parts, storage_type, supported
-from lumjax.kernel.ir import ApplyValue, Kernel, Loop, Phase, Tile
+from lumjax.kernel.ir import Kernel, Loop, Phase, Tile
 from lumjax.record import record
 from lumjax.trace import dim as dims
 from lumjax.trace.dim import Dim
@@ -55,15 +54,8 @@ class Rendered:
 
 def unsupported(kernel: Kernel) -> str | None:
     """What of a kernel has no CUDA code, as text; None if all of it has."""
-    for phase in kernel.phases:
-        for stmt in analysis.inside(phase.body):
-            for value in analysis.operands(stmt):
-                for node in analysis.nodes(value):
-                    if isinstance(node, ApplyValue):
-                        kinds = tuple(a.dtype for a in node.args)
-                        if not supported(node.op, kinds, node.dtype):
-                            listing = ", ".join(map(dt.short_name, kinds))
-                            return f"{node.op.name}({listing}) -> {dt.short_name(node.dtype)}"
+    if (operation := analysis.unsupported(kernel, supported)) is not None:
+        return operation
     if scratch_bytes(kernel) > MOST_SHARED:
         return f"{scratch_bytes(kernel)} bytes of scratch, more than a block has"
     return None

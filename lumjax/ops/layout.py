@@ -314,6 +314,11 @@ def batch_first(x: Value, dim: int | None, size: Dim) -> Value:
     return broadcast_in_dim(x, (size, *shape), range(1, len(shape) + 1))
 
 
+def each_batch_first(args: Sequence[Value], dims: Sequence[int | None], size: Dim) -> list[Value]:
+    """Every operand of a batch rule with the mapped axis first."""
+    return [batch_first(x, d, size) for x, d in zip(args, dims, strict=True)]
+
+
 def place_axis(x: Value, dim: int | None, position: int, size: Dim) -> Value:
     """`x` with its mapped axis `dim` at `position`; what is not mapped is repeated."""
     if dim is not None:

@@ -26,7 +26,7 @@ from lumjax.ops.checks import (
 from lumjax.ops.compare import or_, xor
 from lumjax.ops.elementwise import add, broadcast_values, constant
 from lumjax.ops.integer import shift_left, shift_right_logical
-from lumjax.ops.view import batch_first
+from lumjax.ops.view import batch_first, each_batch_first
 from lumjax.trace.aval import ShapedArray
 from lumjax.trace.batch import MappedAxis
 from lumjax.trace.core import Primitive, Sample, Value
@@ -111,7 +111,7 @@ def _expand(k0: Value, k1: Value, x0: Value, x1: Value) -> tuple[Value, ...]:
 
 
 def _batch(axis: MappedAxis, args: Sequence[Value], dims: Dims) -> Batched:
-    moved = [batch_first(x, d, axis.size) for x, d in zip(args, dims, strict=True)]
+    moved = each_batch_first(args, dims, axis.size)
     return threefry2x32_p.bind(*moved), (0, 0)
 
 

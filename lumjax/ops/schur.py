@@ -30,7 +30,7 @@ from lumjax.ops.matrix import (
     matmul,
     transposed,
 )
-from lumjax.ops.view import batch_first
+from lumjax.ops.view import each_batch_first
 from lumjax.trace.aval import ShapedArray
 from lumjax.trace.batch import MappedAxis
 from lumjax.trace.core import Linear, Primitive, Sample, Value, aval_of
@@ -105,9 +105,7 @@ def _transpose(cts: Tangents, inputs: Sequence[Any]) -> Tangents:
 
 
 def _batch(axis: MappedAxis, args: Sequence[Value], dims: Dims) -> Batched:
-    return sylvester_p.bind(
-        *[batch_first(x, d, axis.size) for x, d in zip(args, dims, strict=True)]
-    ), (0,)
+    return sylvester_p.bind(*each_batch_first(args, dims, axis.size)), (0,)
 
 
 def _form(a: ShapedArray, b: ShapedArray, c: ShapedArray) -> Form:

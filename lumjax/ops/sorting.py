@@ -25,6 +25,7 @@ from lumjax.ops.reduce import is_ordered
 from lumjax.ops.view import (
     batch_first,
     broadcasted_iota,
+    each_batch_first,
     expand_dims,
     moveaxis,
     shape_of,
@@ -146,7 +147,7 @@ def _sort_batch(
     is_stable: bool,
     num_keys: int,
 ) -> Batched:
-    moved = [batch_first(x, d, axis.size) for x, d in zip(args, dims, strict=True)]
+    moved = each_batch_first(args, dims, axis.size)
     outs = sort_p.bind(*moved, dimension=dimension + 1, is_stable=is_stable, num_keys=num_keys)
     return outs, (0,) * len(outs)
 

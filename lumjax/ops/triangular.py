@@ -37,7 +37,7 @@ from lumjax.ops.matrix import (
     tril,
     triu,
 )
-from lumjax.ops.view import batch_first
+from lumjax.ops.view import each_batch_first
 from lumjax.trace.aval import ShapedArray
 from lumjax.trace.batch import MappedAxis
 from lumjax.trace.core import Linear, Primitive, Sample, Value, aval_of
@@ -211,8 +211,7 @@ def _solve_transpose(cts: Tangents, inputs: Sequence[Any], **p: Any) -> Tangents
 
 
 def _solve_batch(axis: MappedAxis, args: Sequence[Value], dims: Dims, **p: Any) -> Batched:
-    a, b = (batch_first(x, d, axis.size) for x, d in zip(args, dims, strict=True))
-    return triangular_solve_p.bind(a, b, **p), (0,)
+    return triangular_solve_p.bind(*each_batch_first(args, dims, axis.size), **p), (0,)
 
 
 def _solve_form(a: ShapedArray, b: ShapedArray, **p: Any) -> Form:

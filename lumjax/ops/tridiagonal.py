@@ -23,7 +23,7 @@ from lumjax.ops.checks import (
 from lumjax.ops.elementwise import add, mul, neg, promote_values
 from lumjax.ops.layout import expand_dims, shape_of, zeros
 from lumjax.ops.matrix import SINGLE_OR_DOUBLE, Tangents, lapack
-from lumjax.ops.view import batch_first, concatenate
+from lumjax.ops.view import concatenate, each_batch_first
 from lumjax.ops.view import slice as cut
 from lumjax.trace.aval import ShapedArray
 from lumjax.trace.batch import MappedAxis
@@ -127,8 +127,7 @@ def _transpose(cts: Tangents, inputs: Sequence[Any]) -> Tangents:
 
 
 def _batch(axis: MappedAxis, args: Sequence[Value], dims: Dims) -> Batched:
-    moved = [batch_first(x, d, axis.size) for x, d in zip(args, dims, strict=True)]
-    return tridiagonal_solve_p.bind(*moved), (0,)
+    return tridiagonal_solve_p.bind(*each_batch_first(args, dims, axis.size)), (0,)
 
 
 def _form(*avals: ShapedArray) -> Form:

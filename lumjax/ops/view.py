@@ -36,6 +36,7 @@ from lumjax.ops.checks import (
 from lumjax.ops.layout import batch_first as batch_first
 from lumjax.ops.layout import broadcast_in_dim as broadcast_in_dim
 from lumjax.ops.layout import broadcast_in_dim_p as broadcast_in_dim_p
+from lumjax.ops.layout import each_batch_first as each_batch_first
 from lumjax.ops.layout import expand_dims as expand_dims
 from lumjax.ops.layout import full as full
 from lumjax.ops.layout import instantiate as instantiate
@@ -424,7 +425,7 @@ def _concatenate_transpose(
 def _concatenate_batch(
     axis: MappedAxis, args: Sequence[Value], dims: Dims, *, dimension: int
 ) -> Batched:
-    full_args = [batch_first(x, d, axis.size) for x, d in zip(args, dims, strict=True)]
+    full_args = each_batch_first(args, dims, axis.size)
     return (concatenate(full_args, dimension + 1),), (0,)
 
 

@@ -467,4 +467,4 @@ def test_code_for_other_machines_is_accepted(arch, features, width, registers):
 def test_text_for_neon_is_valid(seed):
     target = Target(Backend.CPU, "neoverse-n1", "+neon,+fp-armv8", 16, 32, 2)
     text = render(Generator(seed).build(), target)
-    objects._llvm().parse_assembly(text).verify()
+    objects.library().parse_assembly(text).verify()

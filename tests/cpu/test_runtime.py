@@ -352,7 +352,7 @@ def test_the_pool_is_valid_llvm_elsewhere(machine, monkeypatch):
     monkeypatch.setattr(pool.platform, "machine", lambda: machine)
     text = pool._text()
     assert ("@syscall" in text) == (machine == "aarch64")
-    objects._llvm().parse_assembly(text).verify()
+    objects.library().parse_assembly(text).verify()
 
 
 # ---- the arena

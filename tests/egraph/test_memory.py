@@ -293,6 +293,15 @@ def few_rows(queries, keys, place):
 )
 @pytest.mark.sampled(8)
 def test_few_rows_are_one_kernel_that_stores_nothing(queries, keys, time, place):
+    check_few_rows(queries, keys, time, place)
+
+
+@pytest.mark.parametrize("place", [False, True])
+def test_nothing_is_stored_where_both_ways_have_nearly_one_price(place):
+    check_few_rows((8, 4, 64), (8,), 8192, place)
+
+
+def check_few_rows(queries, keys, time, place):
     f, args = few_rows(queries, (*keys, time, queries[-1]), place)
     planned = plans(f, *args)
     (only,) = planned
