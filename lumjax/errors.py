@@ -22,6 +22,7 @@ LumjaxError
 ├── VerificationError     (RuntimeError)             a kernel disagrees with the interpreter
 ├── CompileError          (RuntimeError)             native code could not be made
 ├── DonationError         (ValueError)               a donated array used again
+├── CheckpointError       (ValueError)               a file that is no checkpoint, or is damaged
 └── HookError             (ImportError)              lumjax.compat cannot stand in for JAX
 
 CacheWarning (UserWarning)       a cache entry was unusable and is rewritten
@@ -206,6 +207,10 @@ class FailedCheckError(LumjaxError, ValueError, RuntimeError):
 
 class DonationError(LumjaxError, ValueError, RuntimeError):
     """A donated array was used again, or donated twice."""
+
+
+class CheckpointError(LumjaxError, ValueError):
+    """A file is no checkpoint, or is damaged."""
 
 
 class HookError(LumjaxError, ImportError):

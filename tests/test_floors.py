@@ -30,7 +30,7 @@ FLOORS = {
     "optim": 8, "explain": 8, "report": 8, "testing": 8, "debug": 8, "api": 8, "machine": 8,
     "dtypes": 8, "ad_checkpoint": 8, "flatten_util": 8, "tree_util": 8, "image": 8,
     "custom_derivatives": 8, "core": 8, "dlpack": 8, "distributed": 8, "monitoring": 8,
-    "extend": 8, "sharding": 8, "parallel": 8, "experimental": 8,
+    "extend": 8, "checkpoints": 8, "sharding": 8, "parallel": 8, "experimental": 8,
     "__init__": 9, "compat": 9, "onnx": 9,
 }  # fmt: skip
 FORBIDDEN = [("kernel", "ops"), ("egraph", "ops"), ("egraph", "cpu"), ("egraph", "cuda"),

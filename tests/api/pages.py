@@ -37,7 +37,7 @@ MODULES = (  # as users spell them
     "lumjax.dtypes", "lumjax.flatten_util", "lumjax.custom_derivatives", "lumjax.ad_checkpoint",
     "lumjax.debug", "lumjax.profiler", "lumjax.monitoring", "lumjax.distributed",
     "lumjax.dlpack", "lumjax.onnx", "lumjax.experimental", "lumjax.experimental.checkify",
-    "lumjax.explain", "lumjax.errors",
+    "lumjax.explain", "lumjax.errors", "lumjax.checkpoint",
 )  # fmt: skip
 SHORT = {"jnp": "lumjax.numpy"}
 # Where words of the lower floors are public; elsewhere they are a module's own tools.
@@ -64,7 +64,9 @@ class Entry:
 
 
 def home(module: str) -> Any:
-    """The module that users call by this name."""
+    """The module that users call by this name, or what else has names of its own."""
+    if module == "lumjax.checkpoint":
+        return lumjax.checkpoint
     first, _, rest = module.partition(".")
     full = SHORT.get(first, first if first == "lumjax" else f"lumjax.{first}")
     return importlib.import_module(f"{full}.{rest}" if rest else full)
@@ -191,7 +193,9 @@ def section(entry: Entry, first: str) -> list[str]:
 
 def page(module: str) -> str:
     """One page."""
-    text = inspect.cleandoc(home(module).__doc__ or "").split("\n\n")[0]
+    place = home(module)
+    owner = place if inspect.ismodule(place) else type(place)
+    text = inspect.cleandoc(owner.__doc__ or "").split("\n\n")[0]
     lines = [f"# `{module}`", "", text, "", "Written by `scripts/reference.py`.", ""]
     for entry in entries():
         if entry.module == module:
