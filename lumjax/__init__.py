@@ -56,6 +56,7 @@ if _typing.TYPE_CHECKING:  # these are loaded when they are first mentioned
         scipy as scipy,
         sharding as sharding,
         testing as testing,
+        train as train,
         tree_util as tree_util,
     )
     from lumjax.ad_checkpoint import (
@@ -137,7 +138,8 @@ if _typing.TYPE_CHECKING:  # these are loaded when they are first mentioned
 _LATER = (
     "ad_checkpoint", "compat", "core", "custom_derivatives", "debug", "distributed", "dlpack",
     "dtypes", "experimental", "extend", "flatten_util", "image", "lax", "monitoring", "nn",
-    "optim", "profiler", "random", "scipy", "sharding", "testing", "tree_util",
+    "optim", "profiler", "random", "scipy", "sharding", "testing", "train",
+    "tree_util",
 )
 _NAMES = {  # in which module a name is
     "ad_checkpoint": ("checkpoint", "checkpoint_name", "checkpoint_policies", "remat"),

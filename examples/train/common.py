@@ -10,21 +10,14 @@ from __future__ import annotations
 
 import argparse
 import importlib.metadata
-import json
-import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import matplotlib
 import numpy as np
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from safetensors import safe_open
-from safetensors.numpy import save_file
 
 import lumjax
-from lumjax import tree
+from lumjax import train
 
 matplotlib.use("Agg")  # no window needed: figures go to PNG files
 from matplotlib import pyplot as plt
@@ -76,68 +69,14 @@ def load_digits(seed: int) -> Digits:
     return Digits(images[:4000], labels[:4000], images[4000:], labels[4000:])
 
 
-class Run:
-    """The steps of a training run: `for number in run` with a bar, metrics and checkpoints.
-
-    The loop's body sets `run.state` (any pytree of arrays) and calls `run.log` once.
-    """
+class Run(train.Run):
+    """The steps of an example, by its options, and curves of what it logged."""
 
     def __init__(self, name: str, options: argparse.Namespace, state: Any) -> None:
-        options.out.mkdir(parents=True, exist_ok=True)
-        self.name, self.options, self.state, self.first = name, options, state, 0
-        self.lines: list[dict[str, float]] = []
-        if options.resume and self.path("safetensors").exists():
-            self._load()
-        kept = "".join(json.dumps(line) + "\n" for line in self.lines)
-        self.path("jsonl").write_text(kept)
-
-    def path(self, suffix: str) -> Path:
-        """A file of this run."""
-        return self.options.out / f"{self.name}.{suffix}"
-
-    def log(self, **metrics: Any) -> None:
-        """The metrics of the current step: scalars, which go to the bar and the metrics' file."""
-        self.lines.append({k: float(v) for k, v in metrics.items()})
-
-    def __iter__(self) -> Iterator[int]:
-        columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
-        steps, every = self.options.steps, self.options.save_every
-        with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True)) as progress:
-            bar = progress.add_task(f"{self.name}: compiling", total=steps, completed=self.first)
-            with self.path("jsonl").open("a") as log:
-                for number in range(self.first, steps):
-                    yield number
-                    line = self.lines[-1] = {"step": number, **self.lines[-1]}
-                    log.write(json.dumps(line) + "\n")
-                    shown = "  ".join(f"{k} {v:.4g}" for k, v in line.items() if k != "step")
-                    progress.update(bar, advance=1, description=f"{self.name}: {shown}")
-                    if (number + 1) % every == 0 or number + 1 == steps:
-                        log.flush()  # the lines of a checkpoint's steps are there before it is
-                        self._save(number + 1)
-
-    def _save(self, done: int) -> None:
-        leaves = {tree.keystr(k): np.asarray(v) for k, v in tree.leaves_with_path(self.state)}
-        part = self.path("safetensors.part")
-        save_file(leaves, part, metadata={"done": str(done)})
-        os.replace(part, self.path("safetensors"))  # whole or not at all, whenever it is killed
-
-    def _load(self) -> None:
-        with safe_open(self.path("safetensors"), framework="np") as file:
-            self.first = int(file.metadata()["done"])
-            self.state = tree.map_with_path(
-                lambda k, _: file.get_tensor(tree.keystr(k)), self.state
-            )
-        lines = self.path("jsonl").read_text().splitlines()
-        self.lines = [json.loads(line) for line in lines[: self.first]]
-
-    def column(self, metric: str) -> np.ndarray:
-        """A metric by step; NaN where a step has none."""
-        return np.array([line.get(metric, np.nan) for line in self.lines])
-
-    def tail(self, metric: str, steps: int = 50) -> float:
-        """The mean of a metric over the last steps that have it."""
-        values = self.column(metric)
-        return float(values[np.isfinite(values)][-steps:].mean())
+        super().__init__(
+            name, state, steps=options.steps, out=options.out,
+            save_every=options.save_every, resume=options.resume,
+        )  # fmt: skip
 
     def plot(self, *metrics: str, log: bool = False, images: np.ndarray | None = None) -> Path:
         """Save the curves of some metrics, beside a picture if one is given."""
