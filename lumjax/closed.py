@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from html import escape
+
 from lumjax.record import record
 from lumjax.trace.aval import ShapedArray
 from lumjax.trace.core import Eqn, Jaxpr, Value
@@ -34,3 +36,7 @@ class ClosedJaxpr:
         return show(self.jaxpr)
 
     __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        """The program with the user's line of each operation, for a notebook."""
+        return f"<pre>{escape(show(self.jaxpr, source=True))}</pre>"

@@ -38,7 +38,7 @@ _FUNCTIONS: tuple[Callable[..., Any], ...] = (
 )  # fmt: skip
 _WAITING = {  # in which module a function is that is loaded when it is first looked up
     "sort": "sorting", "argsort": "sorting", "searchsorted": "sorting",
-    "argpartition": "editing", "choose": "editing",
+    "argpartition": "editing", "choose": "editing", "_repr_html_": "display",
 }  # fmt: skip
 
 

@@ -109,6 +109,10 @@ class Comparison:
                 file.write(page)
         return page
 
+    def _repr_html_(self) -> str:
+        """The page in a notebook."""
+        return html.framed(self.html())
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write it: as HTML where the name ends in .html or .htm, else as text."""
         if str(os.fspath(path)).lower().endswith((".html", ".htm")):

@@ -51,6 +51,10 @@ class Explanation:
             _write(path, page)
         return page
 
+    def _repr_html_(self) -> str:
+        """The page in a notebook."""
+        return html.framed(self.html())
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the report: as HTML where the name ends in .html or .htm, else as text.
 

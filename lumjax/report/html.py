@@ -49,6 +49,14 @@ def page(title: str, body: Iterable[str]) -> str:
     )
 
 
+def framed(page: str) -> str:
+    """A whole document inside another one, with a style of its own, for a notebook."""
+    return (
+        '<iframe style="width:100%;height:36rem;border:0" sandbox '
+        f'srcdoc="{escape(page)}"></iframe>'
+    )
+
+
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence[int] = ()) -> str:
     """A table of texts, escaped here."""
     top = "".join(f"<th>{escape(h)}</th>" for h in head)
