@@ -4,7 +4,19 @@ from __future__ import annotations
 
 import argparse
 
-from benchmarks import calibrate, cost, derive, dispatch, gpt, memory, mnist, search, speed
+from benchmarks import (
+    calibrate,
+    cost,
+    derive,
+    dispatch,
+    examples,
+    gpt,
+    memory,
+    mnist,
+    search,
+    speed,
+    steps,
+)
 from benchmarks.race import __main__ as race
 
 MEASUREMENTS = {
@@ -17,16 +29,20 @@ MEASUREMENTS = {
     "mnist": mnist.main,
     "search": search.main,
     "speed": speed.main,
+    "steps": steps.main,
 }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("name", choices=sorted([*MEASUREMENTS, "race"]))
+    parser.add_argument("name", choices=sorted([*MEASUREMENTS, "programs", "race"]))
     parser.add_argument("--out", default="out", help="folder of the JSON result")
     options, rest = parser.parse_known_args()
     if options.name == "race":
         race.main([*rest, "--out", options.out])
+        return
+    if options.name == "programs":
+        examples.main(options.out, rest)
         return
     if rest:
         parser.error(f"unknown arguments: {' '.join(rest)}")

@@ -8,6 +8,8 @@ import types
 from pathlib import Path
 from typing import Any
 
+import lumjax
+
 
 def load(path: Path, modules: dict[str, Any]) -> Any:
     """The file as a module, with some imports replaced while it loads."""
@@ -35,8 +37,9 @@ def jax_modules() -> dict[str, Any]:
     import optax
 
     stand_in = types.ModuleType("lumjax")
-    for name in ("jit", "grad", "value_and_grad", "random", "lax", "nn", "tree"):
+    for name in ("jit", "grad", "value_and_grad", "random", "lax", "nn", "tree", "vmap"):
         setattr(stand_in, name, getattr(jax, name))
     stand_in.optim = optax  # type: ignore[attr-defined]
+    stand_in.train = lumjax.train  # type: ignore[attr-defined] - bars and files, whose framework is one
     stand_in.numpy = jax.numpy  # type: ignore[attr-defined]
     return {"lumjax": stand_in, "lumjax.numpy": jax.numpy}

@@ -1,0 +1,153 @@
+"""The compiled steps of the example programs on lumjax and, the same source, on JAX and optax.
+
+One process, the steps taking turns; each is first called with an empty cache, which is its cold
+time. Prints a table, and saves it as Markdown and JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import lumjax
+from benchmarks.peers import jax_modules, load
+from benchmarks.timing import interleaved, once
+
+FOLDER = Path(__file__).resolve().parent.parent / "examples" / "train"
+ROUNDS = 11
+
+
+def gpt(m: Any) -> tuple[Any, tuple[Any, ...]]:
+    """Four layers, characters."""
+    params = m.init(m.random.key(0), 60, 4)
+    optimizer, step = m.make_step(100)
+    tokens = np.random.default_rng(0).integers(0, 60, (2, m.BATCH, m.TIME)).astype(np.int32)
+    return step, ((params, optimizer.init(params)), *tokens)
+
+
+def names(m: Any, cell: str) -> tuple[Any, tuple[Any, ...]]:
+    """A cell over the letters of names, of which later ones are padding."""
+    params = m.init(m.random.key(0), cell)
+    optimizer, step = m.make_step(cell, 100)
+    rng = np.random.default_rng(0)
+    letters = rng.integers(1, 27, (m.BATCH, m.TIME + 1)).astype(np.int32)
+    lengths = rng.integers(4, m.TIME, (m.BATCH, 1))
+    return step, (
+        (params, optimizer.init(params)), np.where(np.arange(m.TIME + 1) < lengths, letters, 0),
+    )  # fmt: skip
+
+
+def cnn(m: Any) -> tuple[Any, tuple[Any, ...]]:
+    """A residual network."""
+    params = m.init(m.random.key(0))
+    optimizer, step = m.make_step(100)
+    rng = np.random.default_rng(0)
+    images = rng.random((m.BATCH, 28, 28, 1), np.float32)
+    labels = rng.integers(0, 10, m.BATCH).astype(np.int32)
+    return step, ((params, params, optimizer.init(params)), images, labels)
+
+
+def diffusion(m: Any) -> tuple[Any, tuple[Any, ...]]:
+    """A U-Net."""
+    params = m.init(m.random.key(0))
+    optimizer, step = m.make_step(100)
+    rng = np.random.default_rng(0)
+    images = rng.random((m.BATCH, 14, 14, 1), np.float32)
+    labels = rng.integers(0, 10, m.BATCH).astype(np.int32)
+    return step, ((params, params, optimizer.init(params)), images, labels, np.int32(0))
+
+
+def vae(m: Any) -> tuple[Any, tuple[Any, ...]]:
+    """Two perceptrons."""
+    params = m.init(m.random.key(0))
+    optimizer, step = m.make_step(100)
+    images = np.random.default_rng(0).random((m.BATCH, 784), np.float32)
+    return step, ((params, optimizer.init(params)), images, np.int32(0))
+
+
+def pinn(m: Any) -> tuple[Any, tuple[Any, ...]]:
+    """Derivatives of the third order."""
+    params = m.init(m.random.key(0))
+    optimizer, step = m.make_step(100)
+    return step, ((params, optimizer.init(params)), np.int32(0))
+
+
+def rl(m: Any) -> tuple[Any, tuple[Any, ...]]:
+    """256 carts, a policy and PPO."""
+    optimizer, step = m.make_step(100)
+    return step, (m.start(m.random.key(0), optimizer), np.int32(0))
+
+
+STEPS: dict[str, tuple[str, Callable[[Any], tuple[Any, tuple[Any, ...]]]]] = {
+    "gpt": ("gpt", gpt),
+    "lstm": ("names", lambda m: names(m, "lstm")),
+    "gru": ("names", lambda m: names(m, "gru")),
+    "cnn": ("cnn", cnn),
+    "diffusion": ("diffusion", diffusion),
+    "vae": ("vae", vae),
+    "pinn": ("pinn", pinn),
+    "rl": ("rl", rl),
+}
+
+
+def caller(built: tuple[Any, tuple[Any, ...]], wait: Callable[[Any], Any]) -> Callable[[], Any]:
+    """Takes the next step and waits for it."""
+    step, args = built
+    state, rest = [args[0]], args[1:]
+
+    def run() -> None:
+        state[0], *_ = wait(step(state[0], *rest))
+
+    return run
+
+
+def measure(name: str) -> dict[str, Any]:
+    """Seconds of the first and of later steps on both."""
+    import jax
+
+    program, build = STEPS[name]
+    path = FOLDER / f"{program}.py"
+    with tempfile.TemporaryDirectory() as folder, lumjax.config.scope(cache_dir=folder):
+        runs = {
+            "lumjax": caller(build(load(path, {})), lambda out: out),
+            "jax": caller(build(load(path, jax_modules())), jax.block_until_ready),
+        }
+        cold = {peer: once(run) for peer, run in runs.items()}
+        times = interleaved(runs, ROUNDS)
+    return {"cold": cold, "seconds": times}
+
+
+def table(found: dict[str, Any]) -> str:
+    """As Markdown: milliseconds, and what lumjax takes for each that JAX takes."""
+    lines = [
+        "| step | lumjax, ms | JAX, ms | ratio | first call, s | JAX's, s |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name, row in found.items():
+        ours, theirs = (statistics.median(row["seconds"][p]) * 1e3 for p in ("lumjax", "jax"))
+        cold = row["cold"]
+        lines.append(
+            f"| {name} | {ours:.2f} | {theirs:.2f} | {ours / theirs:.2f} "
+            f"| {cold['lumjax']:.1f} | {cold['jax']:.1f} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def main(out: str) -> None:
+    """Measure all of them."""
+    sys.path.insert(0, str(FOLDER))  # where the examples find what they share
+    found = {}
+    for name in STEPS:
+        found[name] = measure(name)
+        print(table({name: found[name]}).splitlines()[-1], flush=True)
+    folder = Path(out)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "steps.md").write_text(table(found))
+    (folder / "steps.json").write_text(json.dumps(found, indent=1))
