@@ -48,19 +48,29 @@ def package_folder(name: str) -> Path:
         raise SystemExit(message) from None
 
 
+def package_file(name: str, file: str) -> Path | None:
+    """A file of a package that need not be installed; None without it."""
+    try:
+        return Path(str(importlib.metadata.distribution(name).locate_file(name))) / file
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
 def explained(name: str, options: argparse.Namespace, function: Any, *args: Any) -> None:
     """With `--explain`: a page about what the compiler made of a function."""
     if options.explain:
         lumjax.explain(function, *args).save(options.out / f"{name}.html")
 
 
-def reference(path: Path) -> Callable[[dict[str, Any]], dict[str, np.ndarray]] | None:
+def reference(model: Path | bytes) -> Callable[[dict[str, Any]], dict[str, np.ndarray]] | None:
     """An ONNX file as onnxruntime runs it, from inputs to outputs, by name; None without it."""
     if onnxruntime is None:
         return None
     settings = onnxruntime.SessionOptions()
     settings.log_severity_level = 3  # it warns of what its exporter left in the file
-    session = onnxruntime.InferenceSession(str(path), settings, ["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(
+        model if isinstance(model, bytes) else str(model), settings, ["CPUExecutionProvider"]
+    )
     names = [output.name for output in session.get_outputs()]
     return lambda inputs: dict(zip(names, session.run(names, inputs), strict=True))
 

