@@ -134,6 +134,9 @@ if _typing.TYPE_CHECKING:  # these are loaded when they are first mentioned
     from lumjax.experimental.shard_map import (
         shard_map as shard_map,
     )
+    from lumjax.exporting import (
+        export as export,
+    )
 
 _LATER = (
     "ad_checkpoint", "compat", "core", "custom_derivatives", "debug", "distributed", "dlpack",
@@ -160,6 +163,7 @@ _NAMES = {  # in which module a name is
         "pmap", "transfer_guard", "typeof",),
     "sharding": ("Device", "NamedSharding", "P", "make_mesh", "reshard", "set_mesh",),
     "experimental.shard_map": ("shard_map",),
+    "exporting": ("export",),
 }
 
 __getattr__, __dir__ = _later(globals(), _LATER, _NAMES)

@@ -2,43 +2,29 @@
 
 The file holds a tensor for each leaf, under the leaf's path, and as metadata: what kind of leaf it
 was where the tensor doesn't say so (Python numbers, keys, complex and weakly typed arrays), a
-checksum of all of it, what the code that ran was made of, and what the caller adds. It is written
-beside its place, forced to the disk and then put in place, so that a process that is killed at any
-moment leaves the file as it was or as it should be.
+checksum of all of it, what the code that ran was made of, and what the caller adds.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import sys
-import tempfile
-import time
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError, deserialize, safe_open
-from safetensors.numpy import save_file
 
 from lumjax import dtype as dt
+from lumjax import files
 from lumjax import tree as trees
 from lumjax.errors import ArgumentTypeError, ArgumentValueError, CheckpointError, TreeError
 from lumjax.store import code_version
 from lumjax.trace.array import Array
 
-_OWN = "lumjax."  # begins the names of the metadata that `save` adds
-_KINDS, _CHECKSUM = f"{_OWN}kinds", f"{_OWN}checksum"
-_STALE = 3600  # seconds after which an unfinished file is left over from a process that was killed
+_KINDS = f"{files.OWN}kinds"
 _NUMBERS: dict[str, type] = {"bool": bool, "int": int, "float": float, "complex": complex}
-_TYPES = {
-    "F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": dt.bfloat16,
-    "I64": np.int64, "I32": np.int32, "I16": np.int16, "I8": np.int8,
-    "U64": np.uint64, "U32": np.uint32, "U16": np.uint16, "U8": np.uint8, "BOOL": np.bool_,
-}  # fmt: skip
 # How elements that the format has no name for are written: as so many of another type.
 _AS = {
     dt.key: (np.uint32, "key"),
@@ -71,13 +57,14 @@ def save(path: str | os.PathLike[str], tree: Any, *, metadata: Mapping[str, str]
         name = _name(keys)
         tensors[name], kinds[name] = _written(name, leaf)
     for name in metadata:
-        if name.startswith(_OWN):
+        if name.startswith(files.OWN):
             raise ArgumentValueError(
-                operation="checkpoint.save", required=f"metadata whose names don't begin {_OWN!r}",
+                operation="checkpoint.save",
+                required=f"metadata whose names don't begin with {files.OWN!r}",
                 got=repr(name), fix="choose another name",
             )  # fmt: skip
     texts = {**metadata, _KINDS: json.dumps(kinds), **_made_by()}
-    _put(Path(path), tensors, {**texts, _CHECKSUM: _checksum(tensors, texts)})
+    files.put(Path(path), files.packed(tensors, texts))
 
 
 def load(path: str | os.PathLike[str], like: Any = None) -> Any:
@@ -95,12 +82,11 @@ def load(path: str | os.PathLike[str], like: Any = None) -> Any:
     ...     lumjax.checkpoint.load(f"{folder}/run.safetensors")
     {"['layers'][0]": Array([1., 1.], dtype=float32)}
     """
-    tensors, texts = _read(Path(path))
-    kinds: dict[str, list[str]] = {}
-    if any(name.startswith(_OWN) for name in texts):
-        if texts.pop(_CHECKSUM, None) != _checksum(tensors, texts):
-            raise _damaged(path, "its checksum is another")
-        kinds = json.loads(texts[_KINDS])
+    try:
+        tensors, texts = files.unpacked(Path(path).read_bytes())
+    except files.DamageError as error:
+        raise _damaged(path, str(error)) from error
+    kinds: dict[str, list[str]] = json.loads(texts.get(_KINDS, "{}"))
     leaves = {name: _leaf(value, kinds.get(name, ["numpy"])) for name, value in tensors.items()}
     if like is None:
         return leaves
@@ -125,18 +111,20 @@ def metadata(path: str | os.PathLike[str]) -> dict[str, str]:
     ...     lumjax.checkpoint.metadata(path)["epoch"]
     '3'
     """
+    with open(path, "rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+        head = size.to_bytes(8, "little") + file.read(min(size, os.path.getsize(path)))
     try:
-        with safe_open(os.fspath(path), framework="np") as file:
-            found: dict[str, str] = dict(file.metadata() or {})
-    except SafetensorError as error:
+        found = files.texts_of(head)
+    except ValueError as error:
         raise _damaged(path, str(error)) from error
-    return {k: v for k, v in found.items() if k not in (_KINDS, _CHECKSUM)}
+    return {k: v for k, v in found.items() if k not in (_KINDS, files.CHECKSUM)}
 
 
 def _made_by() -> dict[str, str]:
     machine = os.uname().machine if hasattr(os, "uname") else ""
     own = {"code": code_version(), "numpy": np.__version__, "machine": f"{sys.platform} {machine}"}
-    return {f"{_OWN}{k}": v for k, v in own.items()}
+    return {f"{files.OWN}{k}": v for k, v in own.items()}
 
 
 # ---- leaves
@@ -162,7 +150,7 @@ def _written(name: str, leaf: Any) -> tuple[NDArray, list[str]]:
         value, words = value.reshape(*value.shape, 1).view(part), [*words, kind]
     elif value.dtype == dt.float0:
         value, words = np.zeros(value.shape, np.bool_), [*words, "float0"]
-    if value.dtype not in map(np.dtype, _TYPES.values()):
+    if value.dtype not in files.DTYPES:
         raise _no_leaf(name, leaf)
     return value, words
 
@@ -222,82 +210,6 @@ def _type(leaf: Any) -> str:
         return f"a Python {type(leaf).__name__}"
     sizes = ",".join(map(str, leaf.shape))
     return f"{dt.short_name(np.dtype(leaf.dtype))}[{sizes}]"
-
-
-# ---- files
-
-
-def _checksum(tensors: Mapping[str, NDArray], texts: Mapping[str, str]) -> str:
-    content = hashlib.sha256(json.dumps(texts, sort_keys=True).encode())
-    for name in sorted(tensors):
-        value = tensors[name]
-        content.update(f"{name}\0{value.dtype.name}{value.shape}\0".encode())
-        content.update(value.reshape(-1).view(np.uint8).data)
-    return content.hexdigest()
-
-
-def _put(path: Path, tensors: dict[str, NDArray], metadata: dict[str, str]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, part = tempfile.mkstemp(dir=path.parent, prefix=_prefix(path))
-    os.close(handle)
-    try:
-        save_file(tensors, part, metadata=metadata)
-        os.chmod(part, _mode(path))
-        _to_disk(part)
-        os.replace(part, path)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(part)
-        raise
-    if os.name == "posix":
-        _to_disk(path.parent)  # the new name
-    _sweep(path)
-
-
-def _prefix(path: Path) -> str:
-    return f".{path.name}.part-"
-
-
-def _mode(path: Path) -> int:
-    """The permissions that the file has, or that a new file would get."""
-    if path.exists():
-        return path.stat().st_mode & 0o777
-    mask = os.umask(0o022)
-    os.umask(mask)
-    return 0o666 & ~mask
-
-
-def _to_disk(path: str | Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def _sweep(path: Path) -> None:
-    """Remove what killed processes left unfinished."""
-    for part in path.parent.glob(_prefix(path).replace("[", "[[]") + "*"):
-        with suppress(OSError):
-            if time.time() - part.stat().st_mtime > _STALE:
-                part.unlink()
-
-
-def _read(path: Path) -> tuple[dict[str, NDArray], dict[str, str]]:
-    data = path.read_bytes()
-    try:
-        found = deserialize(data)
-        size = int.from_bytes(data[:8], "little")
-        texts = json.loads(data[8 : 8 + size]).get("__metadata__", {})
-        tensors = {name: _tensor(view) for name, view in found}
-    except (SafetensorError, ValueError, KeyError) as error:
-        raise _damaged(path, str(error) or type(error).__name__) from error
-    return tensors, texts
-
-
-def _tensor(view: Mapping[str, Any]) -> NDArray:
-    dtype = np.dtype(_TYPES[view["dtype"]])
-    return np.frombuffer(bytearray(view["data"]), dtype).reshape(view["shape"])
 
 
 def _damaged(path: Any, why: str) -> CheckpointError:

@@ -23,6 +23,7 @@ LumjaxError
 ├── CompileError          (RuntimeError)             native code could not be made
 ├── DonationError         (ValueError)               a donated array used again
 ├── CheckpointError       (ValueError)               a file that is no checkpoint, or is damaged
+├── ArtefactError         (ValueError)               bytes that are no exported program, or damaged
 └── HookError             (ImportError)              lumjax.compat cannot stand in for JAX
 
 CacheWarning (UserWarning)       a cache entry was unusable and is rewritten
@@ -211,6 +212,10 @@ class DonationError(LumjaxError, ValueError, RuntimeError):
 
 class CheckpointError(LumjaxError, ValueError):
     """A file is no checkpoint, or is damaged."""
+
+
+class ArtefactError(LumjaxError, ValueError):
+    """Bytes are no exported program, or are damaged."""
 
 
 class HookError(LumjaxError, ImportError):

@@ -40,6 +40,8 @@ from lumjax.kernel.region import Region, cut
 from lumjax.layout import Layout
 from lumjax.native import sizes_of, whole
 from lumjax.nested import Table, inside, link
+from lumjax.portable import planned as planned
+from lumjax.portable import plans_of as plans_of
 from lumjax.recompute import smaller
 from lumjax.runner import Call, Recipe, Result, Runner, Segment, Slot
 from lumjax.stages import Evaluated, Inside, Native, Nested, Planner, Stage, stages_of

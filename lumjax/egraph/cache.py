@@ -21,7 +21,7 @@ from lumjax.target import Target
 PLANNER = 2  # the version of the file format
 _PLANS = Store("plans", PLANNER, ".json")
 # What readers raise of a body that was written whole, but is no plan or report.
-_NONSENSE = (ValueError, KeyError, TypeError, IndexError, AttributeError)
+NONSENSE = (ValueError, KeyError, TypeError, IndexError, AttributeError)
 
 
 def plan_key(region: Region, target: Target, budget: Budget, fast_math: bool) -> str:
@@ -56,7 +56,7 @@ def load_plan(key: str, operations: Operations) -> Plan | None:
             continue
         try:
             return plan_from(json.loads(body)["plan"], operations)
-        except _NONSENSE:
+        except NONSENSE:
             _PLANS.unusable(name)
     return None
 
@@ -67,7 +67,7 @@ def load_report(key: str, truncated: bool = False) -> Report | None:
     try:
         found = None if body is None else json.loads(body).get("report")
         return None if found is None else report_from(found)
-    except _NONSENSE:
+    except NONSENSE:
         return None
 
 

@@ -16,6 +16,7 @@ from lumjax.egraph.choose import Chooser
 from lumjax.egraph.cost import Machine, machine
 from lumjax.egraph.encode import Encoded, encode
 from lumjax.egraph.extract import Extraction
+from lumjax.egraph.given import given_plan
 from lumjax.egraph.inline import inlined
 from lumjax.egraph.materialise import Meter, Planned
 from lumjax.egraph.plan import Budget, Found, Lower, Plan, Report, clock
@@ -67,10 +68,14 @@ def lower_for(target: Target) -> Lower:
 def stored(
     region: Region, target: Target, budget: Budget, lower: Lower | None = None
 ) -> Found | None:
-    """What an earlier search by the same budget left on disk; None if nothing usable is there."""
+    """What came with the program, or an earlier search by the same budget left on disk; None if
+    nothing usable is there.
+    """
     make: Lower = lower or lower_for(target)
     started = time.perf_counter()
-    plan = load_plan(plan_key(region, target, budget, config.fast_math), Operations(region))
+    plan = given_plan(region)
+    if plan is None:
+        plan = load_plan(plan_key(region, target, budget, config.fast_math), Operations(region))
     made = None if plan is None else kernels_of(plan, make)
     if plan is None or made is None:
         return None

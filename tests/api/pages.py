@@ -37,7 +37,7 @@ MODULES = (  # as users spell them
     "lumjax.dtypes", "lumjax.flatten_util", "lumjax.custom_derivatives", "lumjax.ad_checkpoint",
     "lumjax.debug", "lumjax.profiler", "lumjax.monitoring", "lumjax.distributed",
     "lumjax.dlpack", "lumjax.onnx", "lumjax.experimental", "lumjax.experimental.checkify",
-    "lumjax.explain", "lumjax.errors", "lumjax.checkpoint", "lumjax.train",
+    "lumjax.explain", "lumjax.errors", "lumjax.checkpoint", "lumjax.export", "lumjax.train",
 )  # fmt: skip
 SHORT = {"jnp": "lumjax.numpy"}
 # Where words of the lower floors are public; elsewhere they are a module's own tools.
@@ -65,8 +65,8 @@ class Entry:
 
 def home(module: str) -> Any:
     """The module that users call by this name, or what else has names of its own."""
-    if module == "lumjax.checkpoint":
-        return lumjax.checkpoint
+    if module in ("lumjax.checkpoint", "lumjax.export"):
+        return getattr(lumjax, module.partition(".")[2])
     first, _, rest = module.partition(".")
     full = SHORT.get(first, first if first == "lumjax" else f"lumjax.{first}")
     return importlib.import_module(f"{full}.{rest}" if rest else full)
