@@ -98,14 +98,19 @@ def embed(p: Any, tokens: Any, mask: Any) -> Any:
 # ---- weights, tokens, the reference
 
 
-def load(folder: Path) -> tuple[dict[str, np.ndarray], Callable[[list[str]], Any]]:
-    """The weights, and a function from sentences to tokens and to where there are any."""
+def load(
+    folder: Path, tokens: int | None = None
+) -> tuple[dict[str, np.ndarray], Callable[[list[str]], Any]]:
+    """The weights, and a function from sentences to tokens and to where there are any.
+
+    Sentences are filled up to the longest, or to a number of tokens.
+    """
     params = load_file(folder / "model.safetensors")
     used = {n: w for n, w in params.items() if n.startswith(("embeddings", "encoder"))}
     used.pop("embeddings.position_ids")
     words = Tokenizer.from_file(str(folder / "tokenizer.json"))
     words.enable_truncation(LONGEST)
-    words.enable_padding()
+    words.enable_padding(length=tokens)
 
     def tokenize(sentences: list[str]) -> tuple[np.ndarray, np.ndarray]:
         found = words.encode_batch(sentences)

