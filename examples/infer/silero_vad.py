@@ -10,7 +10,7 @@ one jitted call, which takes the state of the call before it, so that sound may 
 default sound is made here: noise, a tone, and babble of two voices (pulses through the resonances
 of vowels). Expected: the babble is found and nothing else, 97.9 % of the frames are right.
 
-The package has the network as ONNX too, of a later training. With the weights of that file the
+The package has the network as ONNX too, of another training. With the weights of that file the
 network here gives the probabilities that onnxruntime, or `lumjax.onnx.load`, makes of the file:
 within 1e-5 (2e-6 here). Without the onnx package this is left out.
 """
