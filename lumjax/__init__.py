@@ -141,8 +141,7 @@ if _typing.TYPE_CHECKING:  # these are loaded when they are first mentioned
 _LATER = (
     "ad_checkpoint", "compat", "core", "custom_derivatives", "debug", "distributed", "dlpack",
     "dtypes", "experimental", "extend", "flatten_util", "image", "lax", "monitoring", "nn",
-    "optim", "profiler", "random", "scipy", "sharding", "testing", "train",
-    "tree_util",
+    "optim", "profiler", "random", "scipy", "sharding", "testing", "train", "tree_util",
 )
 _NAMES = {  # in which module a name is
     "ad_checkpoint": ("checkpoint", "checkpoint_name", "checkpoint_policies", "remat"),

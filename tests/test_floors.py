@@ -31,7 +31,7 @@ FLOORS = {
     "dtypes": 8, "ad_checkpoint": 8, "flatten_util": 8, "tree_util": 8, "image": 8,
     "custom_derivatives": 8, "core": 8, "dlpack": 8, "distributed": 8, "monitoring": 8,
     "extend": 8, "checkpoints": 8, "files": 8, "sharding": 8, "parallel": 8, "experimental": 8,
-    "__init__": 9, "compat": 9, "onnx": 9, "train": 9, "exporting": 9,
+    "__init__": 9, "compat": 9, "onnx": 9, "train": 9, "exporting": 9, "serve": 9,
 }  # fmt: skip
 FORBIDDEN = [("kernel", "ops"), ("egraph", "ops"), ("egraph", "cpu"), ("egraph", "cuda"),
              ("cpu", "ops"), ("cuda", "ops"), ("cpu", "egraph"), ("cuda", "egraph")]  # fmt: skip

@@ -128,6 +128,11 @@ class Exported:
         plans = compiler().plans_of(made.stages)
         return Exported(self.fun_name, self.jaxpr, self.signature, self.consts, plans)
 
+    def warm(self) -> None:
+        """Compile now, by a run on zeros, what the first call would."""
+        args, kwargs = tree.unflatten(self.in_tree, [_zeros(a) for a in self.in_avals])
+        self(*args, **kwargs)
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the artefact, in place of what is there, whole or not at all."""
         files.put(Path(path), self.serialize())
@@ -283,6 +288,10 @@ def _const(data: np.ndarray[Any, Any], aval: ShapedArray) -> Value:
     if (data.shape, data.dtype) != (aval.shape, aval.dtype):
         raise ValueError("a constant of another type")
     return Array(data)
+
+
+def _zeros(aval: ShapedArray) -> Array:
+    return Array(np.zeros(aval.shape, aval.dtype))  # type: ignore[arg-type]  # sizes are known
 
 
 def _strong(x: Value) -> Array:

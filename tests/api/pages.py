@@ -37,7 +37,8 @@ MODULES = (  # as users spell them
     "lumjax.dtypes", "lumjax.flatten_util", "lumjax.custom_derivatives", "lumjax.ad_checkpoint",
     "lumjax.debug", "lumjax.profiler", "lumjax.monitoring", "lumjax.distributed",
     "lumjax.dlpack", "lumjax.onnx", "lumjax.experimental", "lumjax.experimental.checkify",
-    "lumjax.explain", "lumjax.errors", "lumjax.checkpoint", "lumjax.export", "lumjax.train",
+    "lumjax.explain", "lumjax.errors", "lumjax.checkpoint", "lumjax.export", "lumjax.serve",
+    "lumjax.train",
 )  # fmt: skip
 SHORT = {"jnp": "lumjax.numpy"}
 # Where words of the lower floors are public; elsewhere they are a module's own tools.
