@@ -19,8 +19,10 @@ pattern and words ("slim", "fat", "tilted") that training has not had:
     which way it leans, of two sentences                100.0 %   99.7 %
     all three right, of the five best for a sentence     90.6 %   43.8 %
 
-What MiniLM makes of a word decides: "delicate" and "strong" are understood as well (99 %), "narrow"
-and "thick" less (77 %), "fine" not at all. `out/vision_language.png` has images found by sentences.
+"slim" and "fat" were chosen among such pairs with a look at these images, so that their numbers
+flatter. What MiniLM makes of a word decides: "delicate" and "strong" are understood as well (99 %),
+"narrow" and "thick" less (77 %), "fine" not at all. `out/vision_language.png` has images found by
+sentences.
 """
 
 from __future__ import annotations
