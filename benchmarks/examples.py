@@ -72,6 +72,8 @@ PROMISES = (
     Promise("train/gp.py", r"gp: ([\d.]+) m", most=40.0),
     Promise("infer/silero_vad.py", r"silero_vad: ([\d.]+)%", least=97.0),
     Promise("infer/basic_pitch.py", r"basic_pitch: (\d+) of", least=22),
+    Promise("infer/sentences.py", r"sentences: (\d+) of", least=29),
+    Promise("infer/vision_language.py", r"vision_language: ([\d.]+)%", least=85.0),
 )  # fmt: skip
 
 
