@@ -14,6 +14,7 @@ from benchmarks import (
     memory,
     mnist,
     search,
+    serve,
     speed,
     steps,
 )
@@ -28,6 +29,7 @@ MEASUREMENTS = {
     "memory": memory.main,
     "mnist": mnist.main,
     "search": search.main,
+    "serve": serve.main,
     "speed": speed.main,
     "steps": steps.main,
 }
