@@ -97,7 +97,8 @@ class Exported:
         given = [self._fitting(k, x) for k, x in enumerate(leaves)]
         with nullcontext() if self._compiled else compiler().planned(self.plans):
             outs = self._run(*self.consts, *given)
-        self._compiled = True
+        # under another transformation nothing was compiled
+        self._compiled = self._compiled or all(type(x) is Array for x in outs)
         pairs = zip(outs, self.out_avals, strict=True)
         return tree.unflatten(self.out_tree, [_weakened(x, a.weak) for x, a in pairs])
 

@@ -43,6 +43,7 @@ class _Waiting:
     leaves: list[NDArray]
     rows: int
     answer: asyncio.Future[Done]
+    since: float
 
 
 class Batcher:
@@ -84,7 +85,8 @@ class Batcher:
         if self._closing or len(self.queue) >= self.most:
             raise FullError("the server stops" if self._closing else f"{self.most} requests wait")
         rows = leaves[0].shape[self.axis] if self.axis is not None and leaves else 1
-        waiting = _Waiting(leaves, rows, asyncio.get_running_loop().create_future())
+        answer = asyncio.get_running_loop().create_future()
+        waiting = _Waiting(leaves, rows, answer, time.perf_counter())
         async with self._changed:
             self.queue.append(waiting)
             self._changed.notify_all()
@@ -119,9 +121,12 @@ class Batcher:
         def full() -> bool:
             return self._closing or sum(w.rows for w in self.queue) >= self.capacity
 
+        left = self.queue[0].since + self.wait - time.perf_counter()
+        if left <= 0:  # it waited for another run already
+            return
         async with self._changed:
             try:
-                async with asyncio.timeout(self.wait):
+                async with asyncio.timeout(left):
                     await self._changed.wait_for(full)
             except TimeoutError:
                 return
