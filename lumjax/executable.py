@@ -17,11 +17,11 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from lumjax.concrete import at_sizes, concrete, open_sizes_of, sources_of
 from lumjax.config import config
 from lumjax.cpu.math import supported
 from lumjax.cpu.objects import host_target
 from lumjax.cpu.render import render
-from lumjax.cpu.runtime import AnyStep, Inner, Step
 from lumjax.debugging.overflow import with_checks
 from lumjax.debugging.replay import complaint, repeatable
 from lumjax.debugging.values import wanted
@@ -38,26 +38,24 @@ from lumjax.insight import Insight, Reader
 from lumjax.judge import judge as judge
 from lumjax.kernel.region import Region, cut
 from lumjax.layout import Layout
-from lumjax.native import sizes_of, whole
-from lumjax.nested import Table, inside, link
+from lumjax.native import Checked, unproved, whole
+from lumjax.placed import Placed
 from lumjax.portable import planned as planned
 from lumjax.portable import plans_of as plans_of
 from lumjax.recompute import smaller
-from lumjax.runner import Call, Recipe, Result, Runner, Segment, Slot
+from lumjax.runner import Runner, Sized
 from lumjax.stages import Evaluated, Inside, Native, Nested, Planner, Stage, stages_of
 from lumjax.target import Target
 from lumjax.timeline import Timeline
 from lumjax.trace.array import Array
 from lumjax.trace.core import (
-    Atom,
     EvalTrace,
     Jaxpr,
-    Literal,
     Value,
-    Var,
     eval_jaxpr,
     using,
 )
+from lumjax.trace.dim import estimate
 from lumjax.trace.form import Choose, Nest, Repeat
 from lumjax.trace.simplify import simplify
 
@@ -97,14 +95,15 @@ class Executable:
         self.target = self._cuda.target_of(config.backend) if self._cuda else host_target()
         self.jaxpr, self._consts = expand(simplify(jaxpr))
         self.jaxpr = simplify(self.jaxpr)
+        self.open_sizes = open_sizes_of(jaxpr.in_avals)
+        self._usual = {str(s.name): estimate(s) for s in self.open_sizes}
         layout = self._layout = self._planned(planner)
         self.arena_bytes, self.peak_bytes = layout.arena_bytes, layout.peak_bytes
         self._inside: Inside | None = None
-        self._known = Table({}, dict(layout.offsets))
-        self._linked = self._link(layout)
-        keyed = any(is_keyed(v.aval) for v in (*jaxpr.inputs, *jaxpr.outputs))
-        runner = self._cuda.Launcher if self._cuda else Runner
-        self.runner = runner(self._recipe(layout), self.settings, keyed)
+        self._placed = self._at(self._usual)
+        self.runner: Runner | Sized = (
+            Sized(sources_of(jaxpr.in_avals), self._runner) if self._usual else self._runner({})
+        )
         self.seconds = time.perf_counter() - started
 
     def _planned(self, planner: Planner | None) -> Layout:
@@ -138,8 +137,8 @@ class Executable:
                     made = self._cuda.stages_of(self.jaxpr, self.target, planner)
                 else:
                     made = stages_of(self.jaxpr, self.target, inside_of, planner)
-            self.stages, renamed = made
-            layout = Layout(self.jaxpr, self.stages, renamed)
+            self.stages, self._renamed = made
+            layout = Layout(self.jaxpr, self.stages, self._renamed, self._usual)
             needed = layout.timeline().allocated() if limit else 0
             if needed <= limit or bound == 1:
                 return layout, needed
@@ -149,78 +148,35 @@ class Executable:
         """What the program holds in memory, step by step."""
         return self._layout.timeline()
 
-    def _link(self, layout: Layout) -> list[Inner | Evaluated]:
-        """Runs of steps, and the equations between them."""
-        found: list[Inner | Evaluated] = []
-        when = {place: n for n, wave in enumerate(layout.waves()) for place in wave}
-        for members in layout.segments():
-            first = self.stages[members[0]]
-            if isinstance(first, Evaluated):
-                found.append(first)
-                continue
-            steps: list[AnyStep] = []
-            waves: list[Any] = []
-            for number in members:
-                stage = self.stages[number]
-                if isinstance(stage, Nested):
-                    inner = self._nest(stage, number, layout)
-                    waves += [("nested", number, k) for k in range(len(inner))]
-                    steps += inner
-                    continue
-                assert isinstance(stage, Native), "equations between segments stand alone"
-                for k, item in enumerate(stage.kernels):
-                    slots = layout.slots(number, stage, k)
-                    steps.append(Step(item.compiled, slots, sizes_of(item.compiled.kernel)))
-                    waves.append(when[number, k])
-            found.append(Inner(tuple(steps), tuple(waves)))
-        return found
+    def _at(self, given: Mapping[str, int]) -> Placed:
+        """The program at sizes that are known only when it runs."""
 
-    def _nest(self, stage: Nested, number: int, layout: Layout) -> tuple[AnyStep, ...]:
-        linked = link(stage, number, layout.place, layout.resolve)
-        self._known.fixed.update(linked.fixed)
-        for place, block, offset in linked.memory:
-            self._known.offsets[place] = layout.offsets[block] + offset
-        return linked.steps
+        def nester(form: Nest) -> tuple[Inside, ...] | str:
+            return inside_of(form, given)
 
-    def _recipe(self, layout: Layout) -> Recipe:
-        """What running takes: Python's values numbered, everything else at its place."""
-        known = self._known
-        for name, place in layout.places.items():
-            if isinstance(name, tuple) and name[0] == "size":
-                known.fixed[place] = name[1]
-        numbers: dict[Var, int] = {}
+        return Placed(self.jaxpr, self._consts, self.stages, self._renamed, given, nester)
 
-        def slot(v: Var) -> Slot:
-            number = numbers.setdefault(v, len(numbers))
-            shape: Any = v.aval.shape
-            return Slot(number, layout.places.get(v, -1), shape, v.aval.dtype)
+    def _runner(self, given: Mapping[str, int]) -> Runner:
+        """What runs the program at these sizes. Where an access can't be proved for them, they are
+        compiled by themselves.
+        """
+        if any(unproved(k, given, self.target) for k in self._kernels()):
+            alone = executable_of(concrete(self.traced, given), self.settings)
+            assert isinstance(alone.runner, Runner), "all its sizes are known"
+            return alone.runner
+        keyed = any(is_keyed(v.aval) for v in (*self.traced.inputs, *self.traced.outputs))
+        kind = self._cuda.Launcher if self._cuda else Runner
+        return kind(self._at(given).recipe(self.traced.out_avals), self.settings, keyed)
 
-        def operand(atom: Atom) -> int | NDArray:
-            return atom.value if isinstance(atom, Literal) else numbers[atom]
-
-        inputs = tuple(map(slot, self.jaxpr.inputs))
-        parts: list[Segment | Call] = []
-        rows = zip(self._linked, layout.segments(), layout.last_uses(), strict=True)
-        for part, members, last in rows:
-            fresh = [v for n in members for v in self.stages[n].outputs if v in layout.held]
-            slots = tuple(map(slot, fresh))
-            dead = tuple([numbers[v] for v in last])
-            if isinstance(part, Evaluated):
-                operands = [operand(layout.resolve(a)) for a in part.eqn.inputs]
-                parts.append(Call(part.eqn.prim, part.eqn.params, tuple(operands), slots, dead))
-            else:
-                parts.append(Segment(part.steps, part.waves, slots, dead))
-        outputs = tuple(
-            Result(operand(layout.resolve(a)), aval.weak, is_keyed(aval))
-            for a, aval in zip(self.jaxpr.outputs, self.traced.out_avals, strict=True)
-        )
-        table = tuple([known.fixed.get(p, 0) for p in range(len(layout.places))])
-        consts = tuple([_data(v) for v in self._consts])
-        offsets = tuple(sorted(known.offsets.items()))
-        return Recipe(
-            inputs, consts, tuple(parts), outputs, len(numbers), table, offsets,
-            layout.arena_bytes, layout.peak_bytes,
-        )  # fmt: skip
+    def _kernels(self) -> Iterable[Checked]:
+        """All kernels, those of loops and choices too."""
+        waiting: list[Stage] = list(self.stages)
+        while waiting:
+            stage = waiting.pop()
+            if isinstance(stage, Nested):
+                waiting += [s for p in stage.programs for s in p.stages]
+            if isinstance(stage, Native):
+                yield from stage.kernels
 
     @property
     def lasting(self) -> bool:
@@ -236,15 +192,16 @@ class Executable:
                 return False
         return True
 
-    def inside(self) -> Inside | str:
-        """The program as a part of another's native call, or why it can't be."""
+    def inside(self, given: Mapping[str, int] | None = None) -> Inside | str:
+        """The program as a part of another's native call, or why it can't be. By default, sizes
+        known only when it runs are as usual.
+        """
         if (stage := next(iter(self.evaluated()), None)) is not None:
             return f"{stage.eqn.prim.name} in it runs through eval: {stage.why}"
+        if given:
+            return self._at(given).inside()
         if self._inside is None:
-            steps = self._linked[0] if self._linked else Inner((), ())
-            assert isinstance(steps, Inner), "all of it is native"
-            layout, known = self._layout, self._known
-            self._inside = inside(self.jaxpr, self._consts, self.stages, layout, known, steps)
+            self._inside = self._placed.inside()
         return self._inside
 
     def run(self, args: Sequence[Value]) -> list[Array]:
@@ -293,10 +250,6 @@ def _may_change(found: Found) -> bool:
     return found.plan.truncated or found.report.searching
 
 
-def _data(value: Value) -> NDArray:
-    return np.asarray(value.data if isinstance(value, Array) else value, order="C")
-
-
 class Interpreted(Executable):
     """A program whose equations are all evaluated one by one (config.interpret)."""
 
@@ -320,7 +273,7 @@ class Interpreted(Executable):
     def run(self, args: Sequence[Value]) -> list[Array]:
         """Evaluate on one value for each input."""
         with using(EvalTrace()):
-            return eval_jaxpr(self.jaxpr, args)
+            return eval_jaxpr(at_sizes(self.jaxpr, args), args)
 
 
 class _Depth(threading.local):
@@ -339,9 +292,10 @@ class Watched(Executable):
 
     def run(self, args: Sequence[Value]) -> list[Array]:
         """Run on one value for each input of the traced jaxpr."""
-        if not repeatable(self.traced):
+        traced = at_sizes(self.traced, args)
+        if not repeatable(traced):
             with using(EvalTrace()):
-                return eval_jaxpr(self.traced, args)
+                return eval_jaxpr(traced, args)
         _depth.value += 1
         try:
             outs = super().run(args)
@@ -349,23 +303,22 @@ class Watched(Executable):
             _depth.value -= 1
         looking = wanted()
         if looking is not None:
-            error = complaint(self.traced, args, outs, looking, _depth.value)
+            error = complaint(traced, args, outs, looking, _depth.value)
             if error is not None:
                 raise error
         return outs
 
 
-def inside_of(form: Nest) -> tuple[Inside, ...] | str:
-    """The sub-programs of a loop or choice, compiled as parts of a native call; or why not."""
+def inside_of(form: Nest, given: Mapping[str, int] | None = None) -> tuple[Inside, ...] | str:
+    """The sub-programs of a loop or choice, compiled as parts of a native call; or why not. Their
+    sizes are `given` where they are known only when it runs.
+    """
     jaxprs = form.branches if isinstance(form, Choose) else [form.body]
-    if isinstance(form, Repeat):
-        if not (form.length is None or isinstance(form.length, int)):
-            return "the number of steps is not known when it is compiled"
-        if form.test is not None:
-            jaxprs = [form.body, form.test]
+    if isinstance(form, Repeat) and form.test is not None:
+        jaxprs = [form.body, form.test]
     found: list[Inside] = []
     for jaxpr in jaxprs:
-        part = executable_of(jaxpr).inside()
+        part = executable_of(jaxpr).inside(given)
         if isinstance(part, str):
             return part
         found.append(part)

@@ -1,17 +1,18 @@
 """Where every value of a program lives: a place in the table, and for some an offset in the arena.
 
 Places are numbers; what only kernels see gets an offset in one block, planned from exact lifetimes.
-The same lifetimes are the program's timeline.
+The same lifetimes are the program's timeline. Places depend on the program alone, offsets on the
+sizes that are known only when it runs.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from lumjax.errors import Source
-from lumjax.native import sizes_of
+from lumjax.kernel.verify import traced_sizes
 from lumjax.nested import private_of
 from lumjax.placement import Interval, assign, peak
 from lumjax.record import record
@@ -36,11 +37,20 @@ class _Unit:
 
 
 class Layout:
-    """Places of variables, temporaries and sizes; offsets in the arena; lifetimes."""
+    """Places of variables, temporaries and sizes; offsets in the arena; lifetimes.
 
-    def __init__(self, jaxpr: Jaxpr, stages: Sequence[Stage], renamed: dict[Var, Atom]) -> None:
-        self.jaxpr, self.stages, self.renamed = jaxpr, stages, renamed
-        self.places: dict[Any, int] = {}  # Var, (stage number, temporary), ("size", n) -> place
+    `given` are the sizes known only when the program runs.
+    """
+
+    def __init__(
+        self,
+        jaxpr: Jaxpr,
+        stages: Sequence[Stage],
+        renamed: Mapping[Var, Atom],
+        given: Mapping[str, int],
+    ) -> None:
+        self.jaxpr, self.stages, self.renamed, self.given = jaxpr, stages, renamed, given
+        self.places: dict[Any, int] = {}  # Var, (stage number, temporary), ("size", dim) -> place
         self.offsets: dict[int, int] = {}  # place -> offset in the arena
         self.held: set[Var] = set()  # values that Python holds: inputs, outputs, operands of eval
         outs = (self.resolve(a) for a in jaxpr.outputs)
@@ -80,7 +90,7 @@ class Layout:
         """The places of a kernel's buffers and sizes."""
         kernel = stage.kernels[k].compiled.kernel
         names: list[Any] = [name for name, _ in self._units[number][k].all]
-        names += [("size", n) for n in sizes_of(kernel).values()]
+        names += [("size", n) for n in kernel.extents]
         return [self.place(n) for n in names]
 
     def users(self) -> dict[Var, list[int]]:
@@ -123,6 +133,10 @@ class Layout:
                 found[k].append(var)
         return found
 
+    def bytes(self, var: Var) -> int:
+        """The size of a value."""
+        return var_bytes(var, self.given)
+
     # ---- lifetimes
 
     def operands(self, eqn: Eqn) -> list[Var]:
@@ -134,15 +148,17 @@ class Layout:
             case Evaluated():
                 return []
             case Nested():
-                private = tuple([((number, 0, n), size) for n, size in private_of(stage).items()])
-                reads = tuple([(v, var_bytes(v)) for v in self.operands(stage.eqn)])
-                return [_Unit(tuple([(v, var_bytes(v)) for v in stage.outputs]), reads, private)]
+                private = tuple(
+                    [((number, 0, n), size) for n, size in private_of(stage, self.given).items()]
+                )
+                reads = tuple([(v, self.bytes(v)) for v in self.operands(stage.eqn)])
+                return [_Unit(tuple([(v, self.bytes(v)) for v in stage.outputs]), reads, private)]
             case Native():
                 return [self._unit(number, stage, k) for k in range(len(stage.kernels))]
 
     def _unit(self, number: int, stage: Native, k: int) -> _Unit:
         kernel = stage.kernels[k].compiled.kernel
-        sizes = sizes_of(kernel)
+        sizes = traced_sizes(kernel, self.given)
 
         def named(buffers: Iterable[Any]) -> tuple[tuple[Any, int], ...]:
             return tuple([(self.buffer(number, stage, b.name), _bytes(b, sizes)) for b in buffers])
@@ -209,7 +225,7 @@ class Layout:
     def _lifetimes(self, spans: Sequence[tuple[int, int]], steps: int) -> list[Lifetime]:
         end = max(0, steps - 1)
         found = [
-            Lifetime(f"argument {k}", var_bytes(v), 0, end, Place.ARGUMENT)
+            Lifetime(f"argument {k}", self.bytes(v), 0, end, Place.ARGUMENT)
             for k, v in enumerate(self.jaxpr.inputs)
         ]
         dies = {v: spans[k][1] for k, row in enumerate(self.last_uses()) for v in row}
@@ -222,7 +238,7 @@ class Layout:
                     place = Place.RESULT if var in self.outputs else Place.VALUE
                     line = _line_of(stage.eqns, lambda e, var=var: var in e.outputs)
                     last = dies.get(var, end)
-                    size = var_bytes(var)
+                    size = self.bytes(var)
                     found.append(Lifetime(f"stage {number}", size, spans[k][0], last, place, line))
         return found + [self._temporary(name) for name in self._first]
 
@@ -264,15 +280,15 @@ def _lines_of(eqns: Sequence[Eqn]) -> str:
     return lines[0] + (f" and {len(lines) - 1} more" if len(lines) > 1 else "") if lines else ""
 
 
-def var_bytes(var: Var) -> int:
+def var_bytes(var: Var, given: Mapping[str, int]) -> int:
     """The size of a value."""
     total = var.aval.dtype.itemsize
     for d in var.aval.shape:
-        total *= int(evaluate(d, {}))
+        total *= int(evaluate(d, given))
     return total
 
 
-def _bytes(buffer: Any, sizes: dict[str, int]) -> int:
+def _bytes(buffer: Any, sizes: Mapping[str, int]) -> int:
     total = buffer.dtype.itemsize
     for d in buffer.shape:
         total *= int(evaluate(d, sizes))

@@ -13,25 +13,38 @@ from lumjax.config import config
 from lumjax.cpu import arena
 from lumjax.cpu.render import unsupported
 from lumjax.cpu.runtime import Compiled, Program, Step, begin_kernel, compile_kernels
+from lumjax.kernel.bounds import prove_bounds
+from lumjax.kernel.digest import digest
 from lumjax.kernel.ir import Kernel
 from lumjax.kernel.lower import lower
 from lumjax.kernel.scalar import lower_scalar
 from lumjax.kernel.term import Group
-from lumjax.kernel.verify import Verdict, check_kernel
+from lumjax.kernel.verify import (
+    Verdict,
+    check_kernel,
+    open_sizes,
+    proved_everywhere,
+    traced_sizes,
+)
 from lumjax.record import record
 from lumjax.store import Store
 from lumjax.target import Target
+from lumjax.trace.dim import estimate
 
 NDArray: TypeAlias = np.ndarray[Any, Any]
 
 
 @record
 class Checked:
-    """A compiled kernel and the group it computes. `rejected` tells why another one was refused."""
+    """A compiled kernel and the group it computes. `rejected` tells why another one was refused.
+
+    Unless it is proved `everywhere`, sizes that are known only at run time are proved one by one.
+    """
 
     group: Group
     compiled: Compiled
     rejected: str = ""
+    everywhere: bool = True
 
 
 class Unsupported(Exception):  # noqa: N818
@@ -71,14 +84,15 @@ def begin_checked(
 
 def _verified(compiled: Compiled, group: Group, target: Target) -> list[Checked]:
     kernel = compiled.kernel
-    if not config.verify:
-        return [Checked(group, compiled)]
-    if _known(compiled.digest):
-        return [Checked(group, compiled)]
+    open_to = sorted({s.key for s in open_sizes(kernel)})
+    everywhere = not open_to or proved_everywhere(kernel)
+    key = compiled.digest if not open_to else digest(f"{compiled.digest} {kernel.extents}{open_to}")
+    if not config.verify or _known(key):
+        return [Checked(group, compiled, everywhere=everywhere)]
     verdict = check_kernel(kernel, group, _runner(compiled))
     if verdict.ok:
-        _remember(compiled.digest)
-        return [Checked(group, compiled)]
+        _remember(key)
+        return [Checked(group, compiled, everywhere=everywhere)]
     why = f"{kernel.name}: {_describe(verdict)}"
     fallbacks: list[Checked] = []
     for root in group.roots:
@@ -88,7 +102,7 @@ def _verified(compiled: Compiled, group: Group, target: Target) -> list[Checked]
         again = check_kernel(simple, single, _runner(alone))
         if not again.ok:
             raise Unsupported(f"{why}; and the fallback: {_describe(again)}")
-        fallbacks.append(Checked(single, alone, why))
+        fallbacks.append(Checked(single, alone, why, proved_everywhere(simple)))
     return fallbacks
 
 
@@ -106,9 +120,21 @@ def _describe(verdict: Verdict) -> str:
     return f"{verdict.where}: got {verdict.got}, want {verdict.want}"
 
 
-def sizes_of(kernel: Kernel) -> dict[str, int]:
-    """The values of a kernel's size arguments in the traced program."""
-    return {n: int(e) for n, e in zip(kernel.sizes, kernel.extents, strict=True)}  # type: ignore[arg-type]
+def sizes_of(kernel: Kernel, given: Mapping[str, int] | None = None) -> dict[str, int]:
+    """The values of a kernel's size arguments, where those of the program are `given`; by default
+    they are about as large as usual.
+    """
+    if given is None:
+        given = {str(s.name): estimate(s) for s in open_sizes(kernel)}
+    return traced_sizes(kernel, given)
+
+
+def unproved(item: Checked, given: Mapping[str, int], target: Target) -> bool:
+    """Whether an access of the kernel may be out of bounds at these sizes."""
+    if item.everywhere:
+        return False
+    kernel = whole(item, target)
+    return bool(prove_bounds(kernel, traced_sizes(kernel, given)))
 
 
 def _runner(compiled: Compiled) -> Any:

@@ -40,6 +40,8 @@ class Placed(Protocol):
         """The place in the table of a variable or of any other name."""
         ...
 
+    given: Mapping[str, int]
+
     def resolve(self, atom: Atom) -> Atom:
         """The atom that an atom is another name of."""
         ...
@@ -55,13 +57,15 @@ class Table:
     offsets: dict[int, int]
 
 
-def private_of(stage: Nested) -> dict[str, int]:
-    """The buffers, with sizes in bytes, that a loop or choice needs while it runs."""
+def private_of(stage: Nested, given: Mapping[str, int]) -> dict[str, int]:
+    """The buffers, with sizes in bytes, that a loop or choice needs while it runs; `given` are the
+    sizes known only then.
+    """
     found = {_ARENA: max(p.arena_bytes for p in stage.programs)}
     if isinstance(stage.form, Repeat):
         found[_FLAG] = 1
         for k in _changing(stage.programs[0], stage.form):
-            size = _bytes(stage.outputs[k])
+            size = _bytes(stage.outputs[k], given)
             found |= {f"carry {k}": size, f"carry {k}, next": size}
     return {name: size for name, size in found.items() if size}
 
@@ -101,7 +105,7 @@ def inside(
         made = isinstance(atom, Var) and atom not in jaxpr.inputs and source not in outputs
         outputs.append(source if made else layout.place(("copy", k)))
         size = layout.place(("bytes", k))
-        fixed[size] = _bytes(atom)
+        fixed[size] = _bytes(atom, layout.given)
         copies.append(None if made else Copy(outputs[-1], source, size))
     places = [layout.place(v) for v in inputs]
     return Inside(
@@ -121,11 +125,9 @@ class Linked:
     memory: tuple[tuple[int, int, int], ...]
 
 
-def link(stage: Nested, number: int, place: Placer, resolve: Callable[[Any], Any]) -> Linked:
-    """The steps of stage `number`. `place` gives the place of a variable or of any other name,
-    `resolve` the atom that an atom is another name of.
-    """
-    return _Linker(stage, number, place, resolve).linked()
+def link(stage: Nested, number: int, layout: Placed) -> Linked:
+    """The steps of stage `number` of a program."""
+    return _Linker(stage, number, layout).linked()
 
 
 def _changing(body: Inside, form: Repeat) -> list[int]:
@@ -133,21 +135,20 @@ def _changing(body: Inside, form: Repeat) -> list[int]:
     return [k for k in range(form.carry) if body.passed[k] != form.consts + k]
 
 
-def _bytes(atom: Atom) -> int:
+def _bytes(atom: Atom, given: Mapping[str, int]) -> int:
     size = atom.aval.dtype.itemsize
     for n in atom.aval.shape:
-        size *= int(evaluate(n, {}))
+        size *= int(evaluate(n, given))
     return size
 
 
 class _Linker:
-    def __init__(
-        self, stage: Nested, number: int, place: Placer, resolve: Callable[[Any], Any]
-    ) -> None:
-        self.stage, self.number, self.place = stage, number, place
+    def __init__(self, stage: Nested, number: int, layout: Placed) -> None:
+        self.stage, self.number, self.given = stage, number, layout.given
+        self.place, resolve = layout.place, layout.resolve
         self.fixed: list[tuple[int, int | NDArray]] = []
         self.operands = [self._operand(k, resolve(a)) for k, a in enumerate(stage.eqn.inputs)]
-        self.results = [place(v) for v in stage.outputs]
+        self.results = [self.place(v) for v in stage.outputs]
         self.bases = [self._reserved(k, p) for k, p in enumerate(stage.programs)]
 
     def _operand(self, k: int, atom: Any) -> int:
@@ -169,6 +170,10 @@ class _Linker:
         assert places == list(range(base, base + len(places))), "places are given out in order"
         self.fixed += [(base + p, value) for p, value in program.fixed]
         return base
+
+    def bytes(self, atom: Atom) -> int:
+        """The size of a value."""
+        return _bytes(atom, self.given)
 
     def _private(self, name: str) -> int:
         return self.place((self.number, 0, name))
@@ -209,7 +214,7 @@ class _Linker:
             Carry(
                 read[form.consts + k], written[k], self.operands[given + k], self.results[k],
                 (self._private(f"carry {k}"), self._private(f"carry {k}, next")),
-                _bytes(self.stage.outputs[k]),
+                self.bytes(self.stage.outputs[k]),
             )
             for k in changing
         ]  # fmt: skip
@@ -222,7 +227,7 @@ class _Linker:
             flag = self.bases[1] + program.outputs[0]
             aliases.append((flag, self._private(_FLAG)))
         step = Loop(
-            None if form.length is None else int(evaluate(form.length, {})),
+            None if form.length is None else int(evaluate(form.length, self.given)),
             form.reverse,
             tuple(aliases),
             tuple(self._rows(form, read, written)),
@@ -240,18 +245,18 @@ class _Linker:
         """What lies in rows of stacks, each with the bytes of one."""
         first = form.consts + form.carry
         stacks = self.operands[form.test_consts + first :]
-        length = max(1, 0 if form.length is None else int(evaluate(form.length, {})))
+        length = max(1, 0 if form.length is None else int(evaluate(form.length, self.given)))
         stacked = self.stage.eqn.inputs[form.test_consts + first :]
-        sizes = [_bytes(a) // length for a in stacked]
+        sizes = [self.bytes(a) // length for a in stacked]
         found = list(zip(read[first:], stacks, sizes, strict=True))
         results = self.stage.outputs[form.carry :]
-        sizes = [_bytes(v) // length for v in results]
+        sizes = [self.bytes(v) // length for v in results]
         made = zip(written[form.carry :], self.results[form.carry :], sizes, strict=True)
         return [*found, *made]
 
     def _copied(self, k: int, operand: int) -> Copy:
         """The last value of a carry that never changes."""
-        size = self._constant(("bytes", k), _bytes(self.stage.outputs[k]))
+        size = self._constant(("bytes", k), self.bytes(self.stage.outputs[k]))
         return Copy(self.results[k], self.operands[operand], size)
 
     # ---- choices

@@ -24,7 +24,7 @@ from lumjax.kernel.term import Group
 from lumjax.native import Checked
 from lumjax.store import Store
 
-READY = Store("ready", 2, ".json")
+READY = Store("ready", 3, ".json")
 
 
 def keep(plan_key: str, plan: Plan, kernels: Sequence[Checked]) -> bool:
@@ -92,6 +92,7 @@ def _text(plan: Plan, item: Checked) -> dict[str, Any]:
         "code": compiled.code.hex(),
         "imports": compiled.imports,
         "rejected": item.rejected,
+        "everywhere": item.everywhere,
     }
 
 
@@ -128,4 +129,6 @@ def _checked(plan: Plan, entry: Any) -> Checked | None:
         bytes.fromhex(entry["code"]),
         tuple(map(str, entry["imports"])),
     )
-    return None if compiled is None else Checked(group, compiled, str(entry["rejected"]))
+    if compiled is None:
+        return None
+    return Checked(group, compiled, str(entry["rejected"]), bool(entry["everywhere"]))

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from itertools import count
 
 from lumjax.kernel.region import volume
-from lumjax.layout import Layout, var_bytes
+from lumjax.layout import Layout
 from lumjax.ops.barrier import barrier_p
 from lumjax.record import record
 from lumjax.stages import Native
@@ -74,16 +74,18 @@ class _Program:
             offers = [c for v in waiting if (c := self._choice(v)) is not None]
             if not offers:
                 break
-            best = min(offers, key=lambda c: (c.price / var_bytes(c.var), self.maker[c.var]))
+            best = min(
+                offers, key=lambda c: (c.price / self.layout.bytes(c.var), self.maker[c.var])
+            )
             chosen.append(best)
             self.dropped.add(best.var)
             waiting.remove(best.var)
-            saved += var_bytes(best.var)
+            saved += self.layout.bytes(best.var)
         return self._rewritten(chosen) if chosen else None
 
     def _waits(self, v: Var) -> bool:
         """Whether a value is alive at the peak, and not used there."""
-        if v in self.results or v not in self.maker or var_bytes(v) < LEAST:
+        if v in self.results or v not in self.maker or self.layout.bytes(v) < LEAST:
             return False
         stages = self.layout.users()[v]
         return min(stages) < self.peak < max(stages) and self.peak not in stages

@@ -6,6 +6,7 @@ Values that Python holds are numbered: the program's inputs first.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
@@ -193,6 +194,44 @@ class Runner:
                 held[number] = None
 
         return run
+
+
+class Sized:
+    """A program whose sizes come with its arguments: a Runner for each choice of them. `sources`
+    tells of each size the argument and its axis. Thread-safe.
+    """
+
+    MOST = 256  # runners that are kept
+
+    def __init__(
+        self,
+        sources: Mapping[str, tuple[int, int]],
+        make: Callable[[Mapping[str, int]], Runner],
+    ) -> None:
+        self._names, self._sources, self._make = tuple(sources), tuple(sources.values()), make
+        self._runners: dict[tuple[int, ...], Runner] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def launches(self) -> int:
+        """How often all threads wait for each other in a call, at the last sizes that were new."""
+        return self._runners[next(reversed(self._runners))].launches if self._runners else 0
+
+    def run(self, args: Sequence[Value]) -> list[Array]:
+        """Run on one value for each input that is no constant."""
+        sizes = tuple([np.shape(args[k])[axis] for k, axis in self._sources])
+        runner = self._runners.get(sizes)
+        if runner is None:
+            with self._lock:
+                runner = self._runners.get(sizes) or self._made(sizes)
+        return runner.run(args)
+
+    def _made(self, sizes: tuple[int, ...]) -> Runner:
+        made = self._make(dict(zip(self._names, sizes, strict=True)))
+        while len(self._runners) >= self.MOST:
+            self._runners.pop(next(iter(self._runners)))
+        self._runners[sizes] = made
+        return made
 
 
 def _segment(segment: Segment, program: Runnable) -> _Part:

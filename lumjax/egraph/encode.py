@@ -66,6 +66,7 @@ from lumjax.trace.form import (
     ReduceOp,
     Repeat,
     Scatter,
+    Size,
 )
 from lumjax.trace.view import IndexMap
 
@@ -343,6 +344,8 @@ class _Encoder:
             case Iota(axis=axis):
                 coord = request.coords[axis]
                 return _constant(Index(coord, eqn.outputs[0].aval.dtype, self._indices(coord)))
+            case Size(dim=dim):
+                return _constant(Index(dim, eqn.outputs[0].aval.dtype))
             case Move():
                 return self._move(eqn, form, request)
             case Contract():

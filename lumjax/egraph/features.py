@@ -10,7 +10,7 @@ import numpy as np
 
 from lumjax.kernel.fold import ENOUGH_JOBS, FEW_JOBS
 from lumjax.kernel.fold_shape import FEW_ROWS, LONE_ROWS
-from lumjax.kernel.region import estimate, volume
+from lumjax.kernel.region import volume
 from lumjax.kernel.roles import Roles
 from lumjax.kernel.row import SHORT
 from lumjax.kernel.skip import decide
@@ -29,7 +29,7 @@ from lumjax.kernel.term import (
 )
 from lumjax.record import record
 from lumjax.trace import dim as dims
-from lumjax.trace.dim import Dim, Expr, IndexOp, same
+from lumjax.trace.dim import Dim, Expr, IndexOp, estimate, same
 from lumjax.trace.form import ReduceOp
 
 DEAR = 8.0  # operations from which on a scalar operation is a special function

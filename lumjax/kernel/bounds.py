@@ -2,6 +2,8 @@
 
     prove_bounds(kernel, sizes) -> tuple of Breach, empty when every access is proved
 
+A size may be an expression over bounded symbols: then the proof holds for all their values.
+
 An access is proved by replacing variables, innermost first, by the ends of their loops, minima and
 maxima by their operands (one of them where that is a bound, else each), and by adding multiples of
 what its mask guarantees; the rest is interval arithmetic of `trace/expr.py`. Nothing is run. An
@@ -35,7 +37,7 @@ from lumjax.kernel.term import Buffer
 from lumjax.record import record
 from lumjax.trace import dim as dims
 from lumjax.trace.dim import Dim, Expr, IndexOp
-from lumjax.trace.expr import from_terms, leaves, terms_of
+from lumjax.trace.expr import from_terms, leaves, proves, terms_of
 
 INDEX_LIMIT = 1 << 62  # bytes: offsets are 64-bit
 
@@ -46,7 +48,7 @@ class Breach:
 
     buffer: str
     offset: str
-    elements: int
+    elements: Dim
     kind: str
 
 
@@ -59,7 +61,7 @@ class Variable:
     end: Dim
 
 
-def prove_bounds(kernel: Kernel, sizes: Mapping[str, int]) -> tuple[Breach, ...]:
+def prove_bounds(kernel: Kernel, sizes: Mapping[str, Dim]) -> tuple[Breach, ...]:
     """The accesses that are not proved to be in bounds at the given values of `kernel.sizes`."""
     breaches: list[Breach] = []
     for phase in kernel.phases:
@@ -72,15 +74,15 @@ def prove_bounds(kernel: Kernel, sizes: Mapping[str, int]) -> tuple[Breach, ...]
 
 
 class _Walk:
-    def __init__(self, kernel: Kernel, sizes: Mapping[str, int]) -> None:
+    def __init__(self, kernel: Kernel, sizes: Mapping[str, Dim]) -> None:
         self.values: dict[str, Dim] = dict(sizes)
         self.known: dict[Expr, Dim] = {}  # what `dim` found for these values
         self.variables: list[Variable] = []
         self.breaches: list[Breach] = []
         self.count = 0
         self.conditions: list[Dim] = []
-        self.elements = {
-            b.name: int(dims.evaluate(math.prod(b.shape, start=1), sizes)) for b in kernel.buffers
+        self.elements: dict[str, Dim] = {
+            b.name: self.dim(math.prod(b.shape, start=1)) for b in kernel.buffers
         }
         self.elements |= {s.buffer.name: s.elements for s in kernel.scratch}
 
@@ -186,7 +188,7 @@ class _Walk:
         where = [self.dim(mask), *self.conditions]
         if any(isinstance(c, int) and not c for c in where):
             return
-        if elements * buffer.dtype.itemsize < INDEX_LIMIT and (
+        if _addressable(elements * buffer.dtype.itemsize) and (
             self.inside(at, at, elements)
             or any(self.inside(*ends, elements) for ends in self.narrowed(at, where))
         ):
@@ -204,11 +206,18 @@ class _Walk:
         inside, facts = _tightened(*_named(at, where))
         yield _fewest(inside, facts, -1), _fewest(inside, facts, 1)
 
-    def inside(self, low: Dim, high: Dim, elements: int) -> bool:
+    def inside(self, low: Dim, high: Dim, elements: Dim) -> bool:
         """Whether 0 <= low and high < elements are provable."""
         return _at_most(-low, 0, self.variables) and _at_most(
             high - (elements - 1), 0, self.variables
         )
+
+
+def _addressable(size: Dim) -> bool:
+    """Whether offsets within so many bytes are 64-bit numbers. A size that is known when it runs is
+    that of memory which exists.
+    """
+    return isinstance(size, Expr) or size < INDEX_LIMIT
 
 
 def _guarantees(condition: Dim) -> Iterator[Dim]:
@@ -360,8 +369,7 @@ def _better(expr: Dim, fact: Dim, sign: int) -> Iterator[Dim]:
 
 def _at_most(expr: Dim, limit: int, variables: Sequence[Variable]) -> bool:
     """Whether `expr <= limit` is provable, eliminating variables from the innermost out."""
-    high = dims.bounds(expr)[1]
-    if high is not None and high <= limit:
+    if proves(limit - expr):
         return True
     if not isinstance(expr, Expr):
         return False
@@ -371,21 +379,34 @@ def _at_most(expr: Dim, limit: int, variables: Sequence[Variable]) -> bool:
     for k in reversed(range(len(variables))):
         variable = variables[k]
         assert variable.symbol.name is not None, "a variable has a name"
-        c = dims.coefficient(expr, variable.symbol.name)
-        if not isinstance(c, int) or not c:
+        sign = _sign(dims.coefficient(expr, variable.symbol.name))
+        if not sign:
             continue
-        end = variable.end - 1 if c > 0 else variable.begin
+        end = variable.end - 1 if sign > 0 else variable.begin
         bound = dims.substitute(expr, {variable.symbol.name: end})
         return _at_most(bound, limit, variables[:k])
     return False
 
 
+def _sign(factor: Dim | None) -> int:
+    """1 for what is never negative, -1 for what is never positive, 0 for 0 and what may be both."""
+    if factor is None or (isinstance(factor, int) and not factor):
+        return 0
+    low, high = dims.bounds(factor)
+    return 1 if low is not None and low >= 0 else -1 if high is not None and high <= 0 else 0
+
+
 def _extremes(expr: Expr) -> Iterator[tuple[list[Dim], bool]]:
-    """For each minimum or maximum that a constant multiplies in a sum, the sums with its operands
-    instead, and whether the sum is only known to be at most the largest of them: else it is at most
-    each of them.
+    """For each minimum or maximum in a sum, the sums with its operands instead, and whether the sum
+    is only known to be at most the largest of them: else it is at most each of them. What it is
+    multiplied by must have a sign.
     """
     for monomial, c in terms_of(expr).items():
-        if len(monomial) == 1 and monomial[0].op in (IndexOp.MIN, IndexOp.MAX):
-            node = monomial[0]
-            yield [expr - c * node + c * a for a in node.args], (node.op is IndexOp.MAX) == (c > 0)
+        for k, node in enumerate(monomial):
+            if node.op not in (IndexOp.MIN, IndexOp.MAX):
+                continue
+            factor = from_terms({monomial[:k] + monomial[k + 1 :]: c})
+            sign = _sign(factor)
+            if sign:
+                rest = expr - factor * node
+                yield [rest + factor * a for a in node.args], (node.op is IndexOp.MAX) == (sign > 0)

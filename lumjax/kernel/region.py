@@ -22,7 +22,7 @@ from lumjax.kernel.inside import Inside
 from lumjax.kernel.remat import Parts, recompute
 from lumjax.record import record
 from lumjax.trace.core import Atom, Effect, Eqn, Jaxpr, Var
-from lumjax.trace.dim import Dim, bounds, symbols
+from lumjax.trace.dim import Dim, estimate, symbols
 from lumjax.trace.form import (
     Barrier,
     Choose,
@@ -38,6 +38,7 @@ from lumjax.trace.form import (
     ScalarOp,
     Scatter,
     Single,
+    Size,
 )
 from lumjax.trace.simplify import freeze, uncollected
 
@@ -76,15 +77,6 @@ class Alone:
 
 
 Step: TypeAlias = Region | Alone
-
-
-def estimate(dim: Dim) -> int:
-    """A size for a dim, for weighing only: itself, or the middle of its bounds."""
-    if isinstance(dim, int):
-        return dim
-    low, high = bounds(dim)
-    least = low or 1
-    return max(least, 256) if high is None else (least + high + 1) // 2
 
 
 def volume(shape: Sequence[Dim]) -> int:
@@ -261,7 +253,7 @@ class _Cutter:
                     leaves |= below[1]
             light = not self.heavy[k] and all(_elements(v) == 1 for v in leaves)
             match self.forms[k]:
-                case Iota() | Move(maps=(_,)):
+                case Iota() | Size() | Move(maps=(_,)):
                     clone = not self.settled[k]
                 case Map():
                     clone = light or 4 * sum(map(_bytes, leaves)) <= _bytes(eqn.outputs[0])
@@ -345,7 +337,7 @@ class _Cutter:
         for k in reversed(range(len(self.eqns))):
             eqn, form = self.eqns[k], self.forms[k]
             users = self.users.get(eqn.outputs[0], []) if len(eqn.outputs) == 1 else []
-            movable = isinstance(form, (Map, Move, Iota)) and not self.settled[k]
+            movable = isinstance(form, (Map, Move, Iota, Size)) and not self.settled[k]
             if not users or eqn.outputs[0] in self.kept or not movable:
                 continue
             made = sum([_bytes(v) for v in self.made[k]])

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from lumjax.record import record
 from lumjax.trace.core import Atom, Eqn, Var
-from lumjax.trace.form import Contract, Form, Iota, Map, Move
+from lumjax.trace.form import Contract, Form, Iota, Map, Move, Size
 
 _CONE = 24  # equations in a cone that is recomputed
 _BYTES_PER_FLOP = 0.2  # what computing costs, in bytes moved
@@ -111,7 +111,7 @@ class _Recompute:
 
     def _cloneable(self, k: int) -> bool:
         match self.parts.forms[k]:
-            case Map() | Iota() | Move(maps=(_,)):
+            case Map() | Iota() | Size() | Move(maps=(_,)):
                 return not self.parts.alone[k]
             case _:
                 return False

@@ -41,7 +41,8 @@ from lumjax.kernel.prepare import Prepared, parametrise
 from lumjax.kernel.term import Buffer, Group, Reduction, Root, free_names, subterms
 from lumjax.record import record
 from lumjax.trace import dim as dims
-from lumjax.trace.dim import Dim
+from lumjax.trace.dim import Dim, Expr
+from lumjax.trace.expr import leaves
 
 Array: TypeAlias = np.ndarray[Any, Any]
 Run: TypeAlias = Callable[[Kernel, dict[str, Array], dict[str, int]], None]
@@ -53,6 +54,7 @@ FULL_WORK = 1 << 24  # elements of all buffers, and points of one sample's reduc
 FALLBACK_WORK = 1 << 22  # points of the largest loop nest of a scalar kernel at full size
 SAMPLED_WORK = 1 << 19  # points of the reductions of all samples of one output
 SAMPLES = 64
+LENGTHS = (67, 1, 32, 19)  # that a size takes which is known only at run time
 MOST_UNJUDGED = 0.5  # of an output's elements: with more near overflow, smaller inputs are tried
 STRAIN = 0.25  # of the largest finite value: what intermediates may reach without overflow
 _LEAST = 2.0**-8  # by which moderate values are multiplied until nothing overflows
@@ -97,19 +99,21 @@ def check_kernel(
 ) -> Verdict:
     """Whether `kernel` computes `group`, as far as the module's checks can tell.
 
-    `given` holds the values of dynamic sizes. `full=False` leaves out the run at full size.
+    Sizes known only at run time take several values, unless those of `given` are all that matters.
+    `full=False` leaves out the run at full size.
     """
     check = _Check(kernel, parametrise(group), run, seed)
-    sizes = traced_sizes(kernel, given or {})
-    vectors = list(check.reduced(sizes)) if not given else [sizes]
+    typical = {str(s.name): dims.estimate(s) for s in open_sizes(kernel)}
+    sizes = traced_sizes(kernel, typical if given is None else given)
+    vectors = [sizes] if given else list(check.varied() if typical else check.reduced(sizes))
     turns = (Values.LARGE, Values.SPECIAL, Values.MODERATE)
     proved = check.proved(sizes)
-    for n in range(3 if proved.ok else 0):
-        vector = vectors[n % len(vectors)]
-        proved = check.proved(vector) if n == 0 else proved
+    for n in range(max(3, len(vectors)) if proved.ok else 0):
+        vector, values = vectors[n % len(vectors)], turns[n % 3]
+        proved = check.proved(vector) if n == 0 or typical else proved
         if not proved.ok:
             return proved
-        verdict = check.at(vector, turns[n], f"{turns[n].value} values at sizes {vector}", seed + n)
+        verdict = check.at(vector, values, f"{values.value} values at sizes {vector}", seed + n)
         if not verdict.ok:
             return verdict
     if full and proved.ok and sizes not in vectors:
@@ -122,6 +126,17 @@ def traced_sizes(kernel: Kernel, given: Mapping[str, int]) -> dict[str, int]:
     return {
         n: int(dims.evaluate(e, given)) for n, e in zip(kernel.sizes, kernel.extents, strict=True)
     }
+
+
+def open_sizes(kernel: Kernel) -> list[Expr]:
+    """The symbols whose values are known only at run time."""
+    found = {s for e in kernel.extents if isinstance(e, Expr) for s in leaves(e)}
+    return sorted(found, key=lambda s: s.key)
+
+
+def proved_everywhere(kernel: Kernel) -> bool:
+    """Whether every access is in bounds whatever the sizes are that are known only at run time."""
+    return not prove_bounds(kernel, dict(zip(kernel.sizes, kernel.extents, strict=True)))
 
 
 class _Check:
@@ -138,21 +153,43 @@ class _Check:
 
     def reduced(self, sizes: Mapping[str, int]) -> Iterator[dict[str, int]]:
         """Three size vectors with the residues of the traced one, small enough to check quickly."""
-        extents = [n for n in self.kernel.sizes if n in self.prepared.sizes]
-        shares = [n for n in self.kernel.sizes if n not in self.prepared.sizes]
         seen: list[dict[str, int]] = []
         for turn in range(3):
-            for period in (64, 32, 16, 8, 4, 2):
-                vector = dict(sizes)
-                for k, name in enumerate(extents):
-                    vector[name] = _reduce(sizes[name], period, 1 + (turn + k) % 3)
-                if self.work(vector) <= REDUCED_WORK:
-                    break
-            for k, name in enumerate(shares):
-                vector[name] = min(sizes[name], (sizes[name], 5, 3)[(turn + k) % 3])
+            vector = self.smaller(sizes, turn)
             if vector not in seen:
                 seen.append(vector)
                 yield vector
+
+    def varied(self) -> Iterator[dict[str, int]]:
+        """Size vectors in which sizes known only at run time are one, parts of blocks and several
+        blocks, each within its bounds.
+        """
+        found = open_sizes(self.kernel)
+        for turn in range(len(LENGTHS)):
+            lengths = [LENGTHS[(turn + k) % len(LENGTHS)] for k in range(len(found))]
+            while True:
+                given = {str(s.name): _within(s, n) for s, n in zip(found, lengths, strict=True)}
+                vector = self.smaller(traced_sizes(self.kernel, given), turn)
+                if self.work(vector) <= REDUCED_WORK or max(lengths) == 1:
+                    break
+                lengths = [-(-n // 2) for n in lengths]
+            yield vector
+
+    def smaller(self, sizes: Mapping[str, int], turn: int) -> dict[str, int]:
+        """Sizes that are cheap to check: what the program says of a size holds of them too."""
+        known = zip(self.kernel.sizes, self.kernel.extents, strict=True)
+        constant = [n for n, extent in known if isinstance(extent, int)]
+        extents = [n for n in constant if n in self.prepared.sizes]
+        shares = [n for n in constant if n not in self.prepared.sizes]
+        vector = dict(sizes)
+        for period in (64, 32, 16, 8, 4, 2):
+            for k, name in enumerate(extents):
+                vector[name] = _reduce(sizes[name], period, 1 + (turn + k) % 3)
+            if self.work(vector) <= REDUCED_WORK:
+                break
+        for k, name in enumerate(shares):
+            vector[name] = min(sizes[name], (sizes[name], 5, 3)[(turn + k) % 3])
+        return vector
 
     def work(self, sizes: Mapping[str, int]) -> int:
         """Points of the largest loop nest."""
@@ -309,6 +346,12 @@ def _nests(group: Group) -> Iterator[tuple[Dim, int]]:
 
 def _elements(buffer: Buffer, sizes: Mapping[str, int]) -> int:
     return int(dims.evaluate(math.prod(buffer.shape, start=1), sizes))
+
+
+def _within(size: Expr, n: int) -> int:
+    low, high = dims.bounds(size)
+    n = n if low is None else max(n, low)
+    return n if high is None else min(n, high)
 
 
 def _reduce(n: int, period: int, turns: int) -> int:

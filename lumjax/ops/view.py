@@ -60,7 +60,7 @@ from lumjax.trace.aval import ShapedArray
 from lumjax.trace.batch import MappedAxis
 from lumjax.trace.core import Linear, Primitive, Sample, Value, aval_of
 from lumjax.trace.dim import Dim, same, same_shape
-from lumjax.trace.form import Iota, Move, Opaque
+from lumjax.trace.form import Iota, Move, Size
 
 Config = tuple[tuple[Dim, Dim, int], ...]
 _Cotangents = Sequence[Value | None]
@@ -513,6 +513,6 @@ dim_value_p = Primitive(
     "dim_value",
     aval=lambda *, dim: (ShapedArray((), dt.int32),),
     eval=_dim_value_eval,
-    form=lambda *, dim: Opaque("the value of a size"),
+    form=lambda *, dim: Size(dim),
     samples=(Sample((), {"dim": 3}),),
 )

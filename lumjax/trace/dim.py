@@ -31,6 +31,7 @@ __all__ = [
     "ceiling_divide",
     "coefficient",
     "equal",
+    "estimate",
     "evaluate",
     "floor_divide",
     "less",
@@ -284,6 +285,15 @@ def _evaluate(dim: Dim, values: Mapping[str, Any], memo: dict[Expr, Any]) -> Any
         else:
             memo[dim] = compute(dim.op, [_evaluate(a, values, memo) for a in dim.args])
     return memo[dim]
+
+
+def estimate(dim: Dim) -> int:
+    """A value for weighing only: the dim itself, or the middle of its bounds."""
+    if isinstance(dim, int):
+        return dim
+    low, high = bounds(dim)
+    least = low or 1
+    return max(least, 256) if high is None else (least + high + 1) // 2
 
 
 def coefficient(dim: Dim, name: str) -> Dim | None:

@@ -100,6 +100,13 @@ class Iota:
 
 
 @record
+class Size:
+    """out[] = dim: a size known only at run time, in the output's dtype."""
+
+    dim: Dim
+
+
+@record
 class Move:
     """out[c] = operand_k[maps[k](c)] for the first k whose map is valid at c.
 
@@ -215,4 +222,4 @@ class Barrier:
 
 Nest = Repeat | Choose  # runs sub-programs
 Single = Opaque | Barrier | Nest  # no part of a kernel
-Form = Map | Reduce | Iota | Move | Contract | Gather | Scatter | Expand | Single
+Form = Map | Reduce | Iota | Size | Move | Contract | Gather | Scatter | Expand | Single

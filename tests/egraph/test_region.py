@@ -8,7 +8,7 @@ import pytest
 
 from lumjax.egraph.scalar import OPS
 from lumjax.kernel.digest import stable_text
-from lumjax.kernel.region import Alone, Region, cut, estimate, volume
+from lumjax.kernel.region import Alone, Region, cut, volume
 from lumjax.kernel.term import Apply, Lit
 from lumjax.ops import elementwise as ew
 from lumjax.ops import layout as la
@@ -16,7 +16,7 @@ from lumjax.ops import transcendental as tr
 from lumjax.ops.elementwise import elementwise
 from lumjax.trace.aval import ShapedArray
 from lumjax.trace.core import Effect, Eqn, Jaxpr, Primitive, Var
-from lumjax.trace.dim import symbol
+from lumjax.trace.dim import estimate, symbol
 from lumjax.trace.form import Barrier, Opaque
 from tests.egraph import programs as pr
 
