@@ -12,10 +12,15 @@ _DIRECTED = {"rz": 1, "rm": 2, "rp": 3}
 
 def convert(c: Code, i: Instruction) -> None:
     """One `cvt`."""
-    only(i, (*_WHOLE, *_DIRECTED, "rn", "ftz", "sat", "relu"))
+    only(i, (*_WHOLE, *_DIRECTED, "rn", "rna", "ftz", "sat", "relu"))
     if "relu" in i.parts or ("ftz" in i.parts and not {"f32"} & set(i.parts)):
         raise unknown(str(i))
     to, source = i.parts[-2], i.parts[-1]
+    if ("rna" in i.parts) != (to == "tf32"):
+        raise unknown(str(i))
+    if to == "tf32":
+        _to_ten_bits(c, i)
+        return
     if to in ("f16x2", "bf16x2"):
         _pair(c, i, to)
         return
@@ -34,6 +39,17 @@ def convert(c: Code, i: Instruction) -> None:
         c.write(i.operands[0], _from_integer(c, i, value, source, to), to)
     else:
         _between_integers(c, i, value, source, to)
+
+
+def _to_ten_bits(c: Code, i: Instruction) -> None:
+    """cvt.rna.tf32.f32: to ten bits behind the point, to nearest, in the middle away from zero."""
+    if i.parts[1:] != ("rna", "tf32", "f32"):
+        raise unknown(str(i))
+    bits = c.read(i.operands[1], "b32")
+    size = c.let(f"and i32 {bits}, 2147483647")
+    finite = c.let(f"icmp ult i32 {size}, {0x7F800000}")
+    near = c.let(f"and i32 {c.let(f'add i32 {bits}, 4096')}, -8192")
+    c.write(i.operands[0], c.choose(finite, "b32", near, bits), "b32")
 
 
 def half_value(c: Code, value: str, kind: str) -> str:

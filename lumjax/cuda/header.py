@@ -139,4 +139,58 @@ template <int WARPS, class T, class Op> LJ T lj_block(T v, Op op) {
   for (int k = 1; k < WARPS; k++) v = op(v, s[k]);
   return v;
 }
+
+// Copies into shared memory that go on by themselves: of 16, 8 or 4 bytes, the first `bytes` of
+// which are read and the others zero. A wait leaves the last N groups under way.
+LJ u32 lj_shared(const void* p) { return (u32)__cvta_generic_to_shared(p); }
+template <int SIZE> LJ void lj_copy(void* to, const void* from, int bytes) {
+  if (SIZE == 16)
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+                 :: "r"(lj_shared(to)), "l"(from), "r"(bytes) : "memory");
+  else
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;"
+                 :: "r"(lj_shared(to)), "l"(from), "n"(SIZE == 16 ? 4 : SIZE), "r"(bytes)
+                 : "memory");
+}
+LJ void lj_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int N> LJ void lj_wait() { asm volatile("cp.async.wait_group %0;" :: "n"(N) : "memory"); }
+
+// Matrices of 8 by 8 elements of 16 bits from shared memory; a lane gives the address of one row.
+template <bool TURNED> LJ void lj_matrices4(u32* r, const void* row) {
+  if (TURNED)
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(lj_shared(row)) : "memory");
+  else
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(lj_shared(row)) : "memory");
+}
+template <bool TURNED> LJ void lj_matrices2(u32* r, const void* row) {
+  if (TURNED)
+    asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
+                 : "=r"(r[0]), "=r"(r[1]) : "r"(lj_shared(row)) : "memory");
+  else
+    asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
+                 : "=r"(r[0]), "=r"(r[1]) : "r"(lj_shared(row)) : "memory");
+}
+
+// Products of 16 rows and 8 columns, added to d. Lane 4 g + i holds of d the rows g and g + 8 at
+// the columns 2 i and 2 i + 1; of a the same rows at depths 2 i, 2 i + 1 and 8 more; of b column g
+// at those depths.
+LJ void lj_mma_bf16(float* d, const u32* a, const u32* b) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};" : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+LJ void lj_mma_f16(float* d, const u32* a, const u32* b) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};" : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+// The same of float32 cut to ten bits behind the point, 8 deep: a lane's depths are i and i + 4.
+LJ u32 lj_ten_bits(float x) { u32 r; asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(r) : "f"(x)); return r; }
+LJ void lj_mma_tf32(float* d, const u32* a, const u32* b) {
+  asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};" : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
 """

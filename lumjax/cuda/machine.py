@@ -13,7 +13,7 @@ from lumjax.cuda.code import FLOATS, LLVM, Code, is_signed, only
 from lumjax.cuda.syntax import SIZES, Function, Instruction, unknown
 
 DONE, FAULT, AT_BARRIER, AT_WARP = 0, 1, 2, 3  # what a thread's function returns
-EXCHANGE, SYNC = 0, 1  # what lanes wait for together
+EXCHANGE, SYNC, LOAD_MATRICES, MULTIPLY = range(4)  # what lanes wait for together
 READ, WRITE, ATOMIC = 0, 1, 2
 _SPACES = {"generic": 0, "global": 1, "shared": 2, "local": 3, "const": 4}
 _HINTS = ("weak", "volatile", "relaxed", "acquire", "release", "acq_rel", "gpu", "cta", "sys",
@@ -84,7 +84,7 @@ def _space(i: Instruction) -> str:
     return "generic"
 
 
-def _address(c: Flow, operand: str, space: str) -> str:
+def address_in(c: Flow, operand: str, space: str) -> str:
     """An address in brackets as an address of this machine, i64."""
     inner = operand.strip()[1:-1].strip()
     base, sign, offset = inner.partition("+")
@@ -128,7 +128,7 @@ def _accessed(c: Flow, i: Instruction, operand: str, size: int, kind: int) -> st
     """A pointer to the bytes that an instruction's operand names."""
     space = _space(i)
     if space != "param":
-        return _pointer(c, i, _address(c, operand, space), space, size, kind)
+        return _pointer(c, i, address_in(c, operand, space), space, size, kind)
     pointer = _parameter(c, operand)
     if pointer is None:
         raise unknown(str(i))
@@ -186,7 +186,7 @@ def atomic(c: Flow, i: Instruction) -> None:
     (name,) = (p for p in i.parts[1:] if p in names)
     operands = i.operands if i.parts[0] == "red" else i.operands[1:]
     given = [c.read(o, kind) for o in operands[1:]]
-    pointer = _pointer(c, i, _address(c, operands[0], space), space, SIZES[kind], ATOMIC)
+    pointer = _pointer(c, i, address_in(c, operands[0], space), space, SIZES[kind], ATOMIC)
     old = c.let(f"load {LLVM[kind]}, ptr {pointer}, align 1")
     new = _combined(c, i, name, kind, old, given)
     c.add(f"store {LLVM[kind]} {new}, ptr {pointer}, align 1")
@@ -215,7 +215,8 @@ def nothing(c: Flow, i: Instruction) -> None:
 # ---- together
 
 
-def _site(c: Flow, i: Instruction) -> None:
+def site(c: Flow, i: Instruction) -> None:
+    """Say where a thread is about to wait."""
     c.made += 1
     c.set_field("thread", "site", str(c.made))
     c.set_field("thread", "line", str(i.line))
@@ -224,7 +225,7 @@ def _site(c: Flow, i: Instruction) -> None:
 def barrier(c: Flow, i: Instruction) -> None:
     """bar.sync 0 of the whole block; bar.warp.sync of some lanes."""
     only(i, ("sync", "warp", "cta", "aligned"))
-    _site(c, i)
+    site(c, i)
     if "warp" in i.parts:
         c.set_field("thread", "mask", c.read(i.operands[0], "u32"))
         c.set_field("thread", "reason", str(SYNC))
@@ -262,7 +263,7 @@ def shuffle(c: Flow, i: Instruction) -> None:
 
 def _exchange(c: Flow, i: Instruction, mask: str, value: str) -> None:
     """Show a value to the lanes of a mask, when all are here."""
-    _site(c, i)
+    site(c, i)
     c.set_field("thread", "mask", mask)
     c.set_field("thread", "value", value)
     c.set_field("thread", "reason", str(EXCHANGE))

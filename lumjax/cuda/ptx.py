@@ -30,6 +30,7 @@ from lumjax.cuda import nvrtc
 from lumjax.cuda.support import (
     BLOCK,
     CELL,
+    COPY,
     DEADLOCK,
     DIVERGED,
     EXPORTS,
@@ -37,13 +38,14 @@ from lumjax.cuda.support import (
     HANG,
     HOST,
     LANE,
+    MOST_COPIES,
     RACE,
     READERS,
     SOURCE,
     THREAD,
     TRAP,
 )
-from lumjax.cuda.syntax import Array, Function, Module, parse
+from lumjax.cuda.syntax import Array, Function, Instruction, Module, parse
 from lumjax.cuda.translate import parameter_offsets, translate
 from lumjax.errors import CompileError, LumjaxError
 from lumjax.record import record
@@ -261,9 +263,20 @@ def _load(text: str) -> dict[str, Kernel]:
             layout,
             data,
             tuple(memory),
+            COPY * MOST_COPIES * _copies(module, f),
         )
         for f, address, layout in zip(kernels, addresses, layouts, strict=True)
     }
+
+
+def _copies(module: Module, kernel: Function) -> bool:
+    """Whether a kernel, or a function that it may call, copies asynchronously."""
+    functions = [kernel, *(f for f in module.functions.values() if not f.entry)]
+    return any(
+        isinstance(item, Instruction) and item.parts[:2] == ("cp", "async")
+        for f in functions
+        for item in f.body
+    )
 
 
 def _aligned(array: Array) -> NDArray:
@@ -291,6 +304,7 @@ class Kernel:
     layout: _Layout
     data: tuple[tuple[int, int], ...]
     kept: tuple[Any, ...]
+    copies: int  # bytes for the copies that a thread has begun
 
     def launch(
         self,
@@ -311,7 +325,7 @@ class Kernel:
         grid, block = ((*s, 1, 1)[:3] for s in (grid, block))
         count, blocks = math.prod(block), math.prod(grid)
         self._check(count, blocks, shared)
-        threads = _Threads(count, self.frame, _up(self.layout.local_bytes, 16))
+        threads = _Threads(count, self.frame, _up(self.layout.local_bytes, 16), self.copies)
         chart = self.layout.shared_map
         if shared:
             chart = chart.ljust(self.layout.dynamic, b"\0") + b"\xff" * shared
@@ -404,12 +418,13 @@ class Kernel:
 
 
 class _Threads:
-    """What the threads of a block know of themselves, what they keep while they wait, and their
-    local memory with marks of what is written.
+    """What the threads of a block know of themselves, what they keep while they wait, the copies
+    they have begun, and their local memory with marks of what is written.
     """
 
-    def __init__(self, count: int, frame: int, local: int) -> None:
-        self.stride = _up(THREAD.size + _up(frame, 16) + 2 * local, 16)
+    def __init__(self, count: int, frame: int, local: int, copies: int) -> None:
+        frame = _up(THREAD.size + frame, 16) - THREAD.size
+        self.stride = _up(THREAD.size + frame + copies + 2 * local, 16)
         self._room = np.zeros(self.stride * count + 16, np.uint8)
         self._values = np.zeros((-(-count // 32), 32), np.uint64)  # shown to the other lanes
         self.address = _up(self._room.ctypes.data, 16)
@@ -420,6 +435,7 @@ class _Threads:
             "values": np.uint64(self._values.ctypes.data) + 256 * (numbers // 32),
             "local": rows + np.uint64(self.stride - 2 * local),
             "frame": rows + np.uint64(THREAD.size),
+            "copies": rows + np.uint64(THREAD.size + frame),
         }
         for name, value in places.items():
             fields[:, THREAD.fields[name][0] // 8] = value

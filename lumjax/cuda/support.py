@@ -12,15 +12,16 @@ number, as barriers are of whole blocks.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import accumulate
 
 from lumjax.record import record
 
 _XYZ = ("x", "y", "z")
 THREAD_FIELDS = (
-    "values local frame value",  # 64 bits
-    "resume state mask reason site line lane warp index taking clock start tid_x tid_y tid_z spare",
+    "values local frame value copies",  # 64 bits
+    "resume state mask reason site line lane warp index taking clock what copied group "
+    "tid_x tid_y tid_z spare",
 )
 BLOCK_FIELDS = (
     "params shared threads step regions shared_cells shared_map fuel fault_address value",
@@ -29,7 +30,10 @@ BLOCK_FIELDS = (
     "ctaid_x ctaid_y ctaid_z ntid_x ntid_y ntid_z nctaid_x nctaid_y nctaid_z blocks",
 )
 LANES = 32
-CLOCKS = 4 * LANES  # bytes behind a thread's fields: what it knows of each lane of its warp
+# Behind a thread's fields: what it knows of each lane of its warp; what it gives to an instruction
+# of the whole warp, and gets from it.
+ARRAYS = {"clocks": LANES, "given": 12, "result": 4}
+COPY, MOST_COPIES = 32, 128  # bytes of an asynchronous copy that is under way, and how many may be
 CELL = 32  # bytes of one cell's shadow
 READERS = 0xFFFFFFF  # stands for whoever read a cell
 HOST = 1  # who wrote a cell: the host; block k of the first launch is 2 + k
@@ -44,28 +48,33 @@ class Structure:
     text: str
 
 
-def _structure(name: str, long: str, short: str, rest: str = "", more: int = 0) -> Structure:
+def _structure(name: str, long: str, short: str, arrays: Mapping[str, int]) -> Structure:
+    """A structure of fields of 64 bits, fields of 32, arrays of 32; an array's elements are fields
+    by the array's name and their number.
+    """
     wide, narrow = long.split(), short.split()
-    places = list(accumulate([8] * len(wide) + [4] * len(narrow), initial=0))
-    kinds = ["i64"] * len(wide) + ["i32"] * len(narrow)
-    fields = {n: (at, kind) for n, at, kind in zip(wide + narrow, places, kinds, strict=False)}
-    size = -(-(places[-1] + more) // 8) * 8
-    text = f"struct {name} {{ u64 {', '.join(wide)}; u32 {', '.join(narrow)}; {rest} }};\n"
-    return Structure(fields, size, text)
+    elements = [f"{a}{k}" for a, count in arrays.items() for k in range(count)]
+    names = wide + narrow + elements
+    kinds = ["i64"] * len(wide) + ["i32"] * (len(names) - len(wide))
+    places = list(accumulate([8 if k == "i64" else 4 for k in kinds], initial=0))
+    fields = {n: (at, kind) for n, at, kind in zip(names, places, kinds, strict=False)}
+    rest = "".join(f" u32 {a}[{count}];" for a, count in arrays.items())
+    text = f"struct {name} {{ u64 {', '.join(wide)}; u32 {', '.join(narrow)};{rest} }};\n"
+    return Structure(fields, -(-places[-1] // 8) * 8, text)
 
 
-THREAD = _structure("Thread", *THREAD_FIELDS, f"u32 clocks[{LANES}];", CLOCKS)
-BLOCK = _structure("Block", *BLOCK_FIELDS)
+THREAD = _structure("Thread", *THREAD_FIELDS, ARRAYS)
+BLOCK = _structure("Block", *BLOCK_FIELDS, {})
 
 FAULTS = (
     "", "is out of bounds", "is misaligned", "reads what nothing has written",
     "races with another access", "waits for threads that never come",
     "meets threads of its warp that wait elsewhere", "asks a lane that takes no part",
     "does not end", "is a trap", "writes to what is only read",
+    "meets a copy that nobody has waited for", "starts more copies than are kept",
 )  # fmt: skip
-(OUTSIDE, MISALIGNED, UNWRITTEN, RACE, DEADLOCK, DIVERGED, LANE, HANG, TRAP, READ_ONLY) = range(
-    1, len(FAULTS)
-)
+(OUTSIDE, MISALIGNED, UNWRITTEN, RACE, DEADLOCK, DIVERGED, LANE, HANG, TRAP, READ_ONLY, COPYING,
+ MANY_COPIES) = range(1, len(FAULTS))  # fmt: skip
 
 
 def _constants(pairs: Iterable[tuple[str, int]]) -> str:
@@ -77,7 +86,8 @@ _HEADER = (
     + _constants([
         ("OUTSIDE", OUTSIDE), ("MISALIGNED", MISALIGNED), ("UNWRITTEN", UNWRITTEN),
         ("RACE", RACE), ("DEADLOCK", DEADLOCK), ("DIVERGED", DIVERGED), ("NO_LANE", LANE),
-        ("READ_ONLY", READ_ONLY), ("READERS", READERS),
+        ("READ_ONLY", READ_ONLY), ("READERS", READERS), ("COPYING", COPYING),
+        ("MANY_COPIES", MANY_COPIES), ("MOST_COPIES", MOST_COPIES),
     ])
     + THREAD.text
     + BLOCK.text
@@ -85,7 +95,8 @@ _HEADER = (
 
 _CHECKS = r"""
 // Who wrote a cell last and who read it since: blocks, epochs between barriers, clocks of lanes.
-// who: the writer's warp | its lane << 8 | whether at once << 16 | the readers' warp << 24
+// who: the writer's warp | its lane << 8 | whether at once << 16 | whether a copy to it is under
+// way << 17 | the readers' warp << 24
 struct Cell { u32 wblock, wepoch, wclock, who, rblock, repoch, rclock, lanes; };
 struct Region { u64 begin, end, cells; u32 shift, writable; };
 #define MANY_BLOCKS 0xffffffffu
@@ -153,6 +164,7 @@ static __device__ u32 writer_of(Block* b, Cell* c) {
 static __device__ u32 cell_fault(Thread* t, Block* b, Cell* c, u32 kind, u32 shared) {
   if (shared && c->wblock != b->serial) c->wblock = c->rblock = 0;  // of another block's memory
   bool written = c->wblock != 0;
+  if (shared && written && c->who >> 17 & 1) return COPYING;
   if (kind != 1 && !written) return UNWRITTEN;
   bool atomic = c->who >> 16 & 1;
   if (written && !(kind == 2 && atomic) && !writer_before(t, b, c)) return race(b, writer_of(b, c));
@@ -222,6 +234,107 @@ API u32 lumjax_access(Thread* t, Block* b, u64 address, u32 size, u32 kind, u32 
 }
 """
 
+_COPIES = r"""
+// Copies into shared memory that a thread has begun: they are made as late as they may be.
+struct Copy { u64 to, from; u32 size, given, group, line; };
+
+static __device__ void mark_copied(Thread* t, Block* b, Copy* c, bool done) {
+  Cell* cell = (Cell*)b->shared_cells + (c->to - b->shared);
+  for (u32 k = 0; k < c->size; k++, cell++) {
+    cell->wblock = b->serial; cell->wepoch = b->epoch; cell->wclock = t->clock;
+    cell->who = t->warp | t->lane << 8 | (done ? 0 : 1u << 17);
+    cell->rblock = 0;
+  }
+}
+
+// What of `from` is not given is zero.
+API u32 lumjax_copy(Thread* t, Block* b, u64 to, u64 from, u32 size, u32 given, u32 line) {
+  Copy* c = (Copy*)t->copies + t->copied;
+  u32 fault = t->copied == MOST_COPIES ? MANY_COPIES : given > size ? OUTSIDE : 0;
+  if (!fault && lumjax_access(t, b, to, size, 1, 2, line)) return 1;
+  if (!fault && from & (size - 1)) fault = MISALIGNED;
+  b->value = 0xffffffffu;
+  if (!fault && given) fault = global_fault(t, b, from, given, 0);
+  if (fault) return lumjax_fault(t, b, fault, from, given, 1 << 8, line, (u32)b->value);
+  c->to = to; c->from = from; c->size = size; c->given = given; c->group = t->group; c->line = line;
+  t->copied++;
+  mark_copied(t, b, c, false);
+  return 0;
+}
+
+// All groups of copies end but the last `left` ones that are closed.
+API u32 lumjax_copied(Thread* t, Block* b, u32 left) {
+  u32 kept = 0;
+  for (u32 k = 0; k < t->copied; k++) {
+    Copy* c = (Copy*)t->copies + k;
+    if (c->group + left >= t->group) {
+      ((Copy*)t->copies)[kept++] = *c;
+      continue;
+    }
+    u32 fault = c->given ? global_fault(t, b, c->from, c->given, 0) : 0;
+    if (fault) return lumjax_fault(t, b, fault, c->from, c->given, 1 << 8, c->line, (u32)b->value);
+    for (u32 i = 0; i < c->size; i++) ((u8*)c->to)[i] = i < c->given ? ((u8*)c->from)[i] : 0;
+    mark_copied(t, b, c, true);
+  }
+  t->copied = kept;
+  return 0;
+}
+"""
+
+_MATRICES = r"""
+// ldmatrix: lane l gives the address of a row of matrix l / 8, `what` of them, turned if bit 8.
+static __device__ void load_matrices(Thread** x, u32 what) {
+  for (u32 l = 0; l < 32; l++)
+    for (u32 r = 0; r < (what & 7); r++) {
+      if (!(what >> 8)) {
+        x[l]->result[r] = ((u32*)x[8 * r + (l >> 2)]->value)[l & 3];
+        continue;
+      }
+      u32 low = ((unsigned short*)x[8 * r + 2 * (l & 3)]->value)[l >> 2];
+      u32 high = ((unsigned short*)x[8 * r + 2 * (l & 3) + 1]->value)[l >> 2];
+      x[l]->result[r] = low | high << 16;
+    }
+}
+
+static __device__ float half_of(u32 what, u32 bits) {
+  float r;
+  if (what == 0) return __uint_as_float(bits << 16);
+  unsigned short h = (unsigned short)bits;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"(h));
+  return r;
+}
+
+// mma of 16 rows and 8 columns: `what` 0 is bf16, 1 f16, both 16 deep, 2 tf32, 8 deep. Products and
+// sums are exact and rounded once, which no GPU promises.
+static __device__ void multiply_matrices(Thread** x, u32 what) {
+  float left[16][16], right[16][8];
+  u32 depth = what == 2 ? 8 : 16;
+  for (u32 l = 0; l < 32; l++) {
+    u32 g = l >> 2, i = l & 3;
+    for (u32 r = 0; r < 6; r++) {
+      u32 bits = x[l]->given[r], upper = r < 4 ? r >> 1 : r - 4, row = g + 8 * (r & 1);
+      for (u32 e = 0; e < (what == 2 ? 1 : 2); e++) {
+        u32 k = what == 2 ? i + 4 * upper : 2 * i + 8 * upper + e;
+        u32 part = what == 2 ? bits & 0xffffe000u : bits >> 16 * e & 0xffff;
+        float v = what == 2 ? __uint_as_float(part) : half_of(what, part);
+        if (r < 4) left[row][k] = v; else right[k][g] = v;
+      }
+    }
+  }
+  for (u32 l = 0; l < 32; l++)
+    for (u32 r = 0; r < 4; r++) {
+      u32 row = (l >> 2) + 8 * (r >> 1), col = 2 * (l & 3) + (r & 1);
+      double total = __uint_as_float(x[l]->given[6 + r]);
+      for (u32 k = 0; k < depth; k++) total += (double)left[row][k] * right[k][col];
+      x[l]->result[r] = __float_as_uint((float)total);
+    }
+}
+
+API u32 lumjax_row(Thread* t, Block* b, u64 address, u32 count, u32 line) {
+  return t->lane < 8 * count ? lumjax_access(t, b, address, 16, 0, 2, line) : 0;
+}
+"""
+
 _SCHEDULER = r"""
 #define RUN 4u
 static __device__ u32 turn(u32 seed, u32 n, u32 total) {
@@ -252,12 +365,25 @@ static __device__ void released(Block* b, u32 base, u32 group, Thread* leader) {
     x->state = RUN;
     for (u32 l = 0; l < 32; l++) if (joined[l] < x->clocks[l]) joined[l] = x->clocks[l];
   }
-  if (leader->reason == 0) return;  // an exchange of values orders nothing
+  if (leader->reason != 1) return;  // an exchange of values orders nothing
   for (u32 m = group; m; m &= m - 1) {
     Thread* x = thread_of(b, base + 31 - __clz(m & -m));
     for (u32 l = 0; l < 32; l++) x->clocks[l] = joined[l];
     x->clocks[x->lane] = ++x->clock;
   }
+}
+
+// What a whole warp does as one.
+static __device__ bool together(Block* b, u32 base, u32 group, Thread* leader) {
+  Thread* x[32];
+  if (group != 0xffffffffu) {
+    lumjax_fault(leader, b, DEADLOCK, 0, 0, 0, leader->line, leader->index);
+    return false;
+  }
+  for (u32 l = 0; l < 32; l++) x[l] = thread_of(b, base + l);
+  if (leader->reason == 2) load_matrices(x, leader->what);
+  else multiply_matrices(x, leader->what);
+  return true;
 }
 
 // Let groups of lanes go on that are complete: 0 none, 1 some, 2 a fault.
@@ -280,7 +406,10 @@ static __device__ u32 release_warp(Block* b, u32 base, u32 lanes) {
         return 2;
       } else whole = 0;
     }
-    if (whole) { released(b, base, group, t); some = 1; }
+    if (!whole) continue;
+    if (t->reason >= 2 && !together(b, base, group, t)) return 2;
+    released(b, base, group, t);
+    some = 1;
   }
   return some;
 }
@@ -345,7 +474,7 @@ static __device__ void begin_block(Block* b, u32 i) {
     t->tid_x = k % b->ntid_x;
     t->tid_y = k / b->ntid_x % b->ntid_y;
     t->tid_z = k / (b->ntid_x * b->ntid_y);
-    t->clock = 1;
+    t->clock = 1; t->copied = t->group = 0;
     for (u32 l = 0; l < 32; l++) t->clocks[l] = 0;
     t->clocks[t->lane] = 1;
     for (u32 l = 0; l < b->local_bytes; l++) ((u8*)t->local)[b->local_bytes + l] = 0;
@@ -426,8 +555,9 @@ API float lumjax_narrow_odd(double x) {
 }
 """
 
-SOURCE = _HEADER + _CHECKS + _SCHEDULER + _NUMBERS
+SOURCE = _HEADER + _CHECKS + _COPIES + _MATRICES + _SCHEDULER + _NUMBERS
 EXPORTS = (
     "lumjax_fault", "lumjax_access", "lumjax_run", "lumjax_source", "lumjax_ballot",
-    "lumjax_narrow_directed", "lumjax_fma_directed", "lumjax_narrow_odd",
+    "lumjax_narrow_directed", "lumjax_fma_directed", "lumjax_narrow_odd", "lumjax_copy",
+    "lumjax_copied", "lumjax_row",
 )  # fmt: skip

@@ -17,12 +17,14 @@ from lumjax.cuda.conversion import convert
 from lumjax.cuda.machine import AT_BARRIER, DONE, FAULT, MACHINE, Flow
 from lumjax.cuda.support import BLOCK, HANG, THREAD, TRAP
 from lumjax.cuda.syntax import Array, Function, Instruction, Label, Module, unknown
+from lumjax.cuda.tensor import TENSOR
 from lumjax.record import record
 
 _REGISTER = re.compile(r"%?[\w$]+")
 # Instructions whose first operand is not a result.
 _NO_RESULT = {"st", "red", "bra", "brx", "bar", "barrier", "ret", "exit", "trap", "membar", "fence",
-              "call"}  # fmt: skip
+              "call", "cp"}  # fmt: skip
+_WAIT = {"bar", "barrier", "shfl", "vote", "ldmatrix", "mma"}
 _ENDS = {"ret", "exit", "trap", "bra", "brx"}
 
 assert AT_BARRIER not in (DONE, FAULT), "waiting is neither"
@@ -196,6 +198,8 @@ class _Translation(Flow):
             convert(self, i)
         elif name in MACHINE:
             MACHINE[name](self, i)
+        elif name in TENSOR:
+            TENSOR[name](self, i)
         elif name in RULES:
             RULES[name](self, i)
         else:
@@ -355,7 +359,7 @@ def live_after(function: Function) -> list[frozenset[str]]:
 
 
 def _waits(item: Instruction | Label) -> bool:
-    return isinstance(item, Instruction) and item.parts[0] in ("bar", "barrier", "shfl", "vote")
+    return isinstance(item, Instruction) and item.parts[0] in _WAIT
 
 
 def _bits(found: Sequence[str], names: Mapping[str, int]) -> int:
