@@ -22,6 +22,7 @@ from lumjax.compile import clear_caches as clear_caches, jit as jit
 from lumjax.config import config as config, enable_x64 as enable_x64
 from lumjax.control.custom import custom_jvp as custom_jvp, custom_vjp as custom_vjp
 from lumjax.dtype import float0 as float0
+from lumjax.dynamic import dim as dim
 from lumjax.explain import explain as explain
 from lumjax.grad.forward import jvp as jvp
 from lumjax.grad.reverse import grad as grad, value_and_grad as value_and_grad

@@ -21,12 +21,14 @@ from lumjax.control.call import call_p
 from lumjax.debugging.effects import warn_of_rebinding
 from lumjax.donation import check_distinct, given_arrays, settled
 from lumjax.dtype import canonicalize
+from lumjax.dynamic import Spec, shown
 from lumjax.errors import (
     ArgumentTypeError,
     StaticArgumentError,
     user_source,
 )
 from lumjax.misses import History, Signature, compiled, named
+from lumjax.ops.size import dim_value
 from lumjax.options import as_set, resolved, settings_of
 from lumjax.trace.array import Array
 from lumjax.trace.aval import ShapedArray
@@ -41,6 +43,7 @@ from lumjax.trace.core import (
     current,
     set_evaluator,
 )
+from lumjax.trace.dim import Expr
 from lumjax.trace.simplify import simplify
 from lumjax.trace.stage import stage
 
@@ -199,12 +202,14 @@ class Jitted(Generic[P, R]):
         static_argnames: frozenset[str],
         donate: frozenset[int | str],
         settings: Mapping[str, Any] | None = None,
+        dynamic: Spec | None = None,
     ) -> None:
         functools.update_wrapper(self, fun)
         self.fun = fun
         self.static_argnums = static_argnums
         self.static_argnames = static_argnames
         self.donate = donate
+        self.dynamic = dynamic
         self.settings = settings or {}
         self._programs: dict[Any, Program] = {}
         self._quick: dict[Any, Callable[[Sequence[Value]], Any]] = {}  # by _array_key
@@ -222,7 +227,7 @@ class Jitted(Generic[P, R]):
         values = [*program.consts, *leaves] if program.consts else leaves
         if type(current()) is EvalTrace and not any(isinstance(v, Tracer) for v in values):
             outs = program.executable().run(values)
-            if key is not None and program.kept:
+            if key is not None and program.kept and self.dynamic is None:
                 self._quick[key] = program.on_arrays()
         else:
             outs = call_p.bind(*values, jaxpr=program.jaxpr, name=self._name)
@@ -254,6 +259,8 @@ class Jitted(Generic[P, R]):
             signature = tuple([signature_of(x) for x in leaves])
         except ArgumentTypeError:
             raise self._not_an_array(dynamic) from None
+        if self.dynamic is not None and not any(isinstance(x, Tracer) for x in leaves):
+            signature = self._opened(self.dynamic, signature, in_tree)
         key = (in_tree, static, signature, config.compiled_key(), _axis_environment())
         program = self._programs.get(key)
         if program is None:
@@ -262,6 +269,13 @@ class Jitted(Generic[P, R]):
                 if program is None:
                     program = self._missed(key)
         return program, leaves
+
+    def _opened(
+        self, dynamic: Spec, signature: tuple[Any, ...], in_tree: tree.PyTreeDef
+    ) -> tuple[Any, ...]:
+        """The signature with symbols for sizes that come with each call."""
+        shapes = dynamic.opened([s[0] for s in signature], in_tree, lambda: self._names(in_tree))
+        return tuple([(n, *s[1:]) for n, s in zip(shapes, signature, strict=True)])
 
     def _missed(self, key: Any) -> Program:
         """Trace for a signature that is new, and note why it is."""
@@ -274,7 +288,8 @@ class Jitted(Generic[P, R]):
             self._programs[key] = program
             program.kept = True
         names = named(self._names(in_tree), len(signature))
-        found = Signature(in_tree, static, signature, settings, axes, names)
+        leaves = tuple([(shown(s[0]), *s[1:]) for s in signature])
+        found = Signature(in_tree, static, leaves, settings, axes, names)
         self._history.add(found, user_source(), time.perf_counter() - started, keep)
         return program
 
@@ -319,6 +334,7 @@ class Jitted(Generic[P, R]):
             fun: Any = self.fun
             out = fun(*args, **kwargs)
             found, out_tree = tree.flatten(out)
+            found = [dim_value(x) if isinstance(x, Expr) else x for x in found]
             self._check_outputs(out, found)
             out_trees.append(out_tree)
             return found
@@ -454,6 +470,7 @@ def jit(
     profile: bool | None = None,
     background: bool | None = None,
     memory: int | None = None,
+    dynamic: Any = None,
     in_shardings: Any = None,
     out_shardings: Any = None,
     compiler_options: Mapping[str, Any] | None = None,
@@ -485,8 +502,15 @@ def jit(
 
     These are settings of the outermost `jit`: what it calls, jitted or not, is part of its program.
 
+    `dynamic` names sizes that may change from call to call without compiling again: an entry for
+    each positional argument (or a dictionary of entries by parameter), which is None or
+    `{axis: name}` or a tree of these that is a prefix of the argument; for a function of one array
+    the dictionary alone. A name is a string, or `lumjax.dim(name, min=, max=)`. Under another
+    transformation the sizes are as they are.
+
     Raises ArgumentTypeError for an argument or result that is not an array, StaticArgumentError for
-    an unhashable static argument.
+    an unhashable static argument, ShapeError for sizes that `dynamic` rules out,
+    InconclusiveDimError for a question about them that has no one answer.
 
     >>> import lumjax, lumjax.numpy as jnp
     >>> lumjax.jit(lambda x: jnp.sum(x * 2))(jnp.arange(3.0))
@@ -494,6 +518,9 @@ def jit(
     >>> quick = lumjax.jit(lambda x: jnp.sum(x * 2), search=0)
     >>> quick(jnp.arange(3.0))
     Array(6., dtype=float32)
+    >>> total = lumjax.jit(lambda x: jnp.sum(x * 2), dynamic={0: "n"})
+    >>> total(jnp.ones(3)), total(jnp.ones(40)), len(total.explain())
+    (Array(6., dtype=float32), Array(80., dtype=float32), 1)
     """
     del keep_unused, device, inline, in_shardings, out_shardings, compiler_options
     if fun is None:
@@ -509,6 +536,7 @@ def jit(
             profile=profile,
             background=background,
             memory=memory,
+            dynamic=dynamic,
         )
     if not callable(fun):
         raise ArgumentTypeError(
@@ -538,4 +566,5 @@ def jit(
         backend=backend if backend is not None and backend.startswith("cuda") else None,
     )
     donate = donated[0] | donated[1]
-    return (Donating if donate else Jitted)(fun, nums, names, donate, settings)
+    spec = None if dynamic is None else Spec(fun, dynamic)
+    return (Donating if donate else Jitted)(fun, nums, names, donate, settings, spec)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lumjax.concrete import open_sizes_of
 from lumjax.config import MODES, config
 from lumjax.cpu import objects
 from lumjax.encoding import NONSENSE, from_bytes, to_bytes
@@ -80,7 +81,7 @@ def executable_of(
     if runner is not None:
         return Recalled(jaxpr, runner, time.perf_counter() - started, make)
     made = make()
-    if made.lasting:
+    if made.lasting and isinstance(made.runner, Runner):
         _keep(key, jaxpr, made.runner.recipe)
     return made
 
@@ -91,7 +92,7 @@ def key_of(jaxpr: Jaxpr) -> str | None:
         return None
     if config.backend != "cpu":
         return None
-    text = text_of(jaxpr)
+    text = None if open_sizes_of(jaxpr.in_avals) else text_of(jaxpr)
     if text is None:
         return None
     versions = (code_version(), objects.version(), np.__version__)

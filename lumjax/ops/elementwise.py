@@ -42,10 +42,11 @@ from lumjax.ops.record import (
     sample_avals,
     widened,
 )
+from lumjax.ops.size import dim_value
 from lumjax.trace.array import Array
 from lumjax.trace.aval import ShapedArray
 from lumjax.trace.core import Linear, Primitive, Sample, Tracer, Value, aval_of
-from lumjax.trace.dim import Dim, same, same_shape
+from lumjax.trace.dim import Dim, Expr, same, same_shape
 from lumjax.trace.form import Expand, Form, Map, Opaque, ScalarOp, Trait
 
 Unary: TypeAlias = Callable[[Value], Value]
@@ -63,6 +64,8 @@ def asvalue(x: Value, operation: str = "array argument") -> Value:
     if isinstance(x, (bool, int, float, complex)):
         aval = aval_of(x)
         return Array(_scalar(x, aval.dtype, operation), aval.weak)
+    if isinstance(x, Expr):
+        return dim_value(x)
     if hasattr(x, "__jax_array__"):
         return asvalue(x.__jax_array__(), operation)
     raise ArgumentTypeError(

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from lumjax import dtype as dt
-from lumjax.errors import ArgumentValueError, InconclusiveDimError, ShapeError
+from lumjax.errors import ArgumentValueError, ShapeError
 from lumjax.ops.checks import (
     Batched,
     Dims,
@@ -55,12 +55,14 @@ from lumjax.ops.layout import transpose as transpose
 from lumjax.ops.layout import transpose_p as transpose_p
 from lumjax.ops.layout import zero as zero
 from lumjax.ops.layout import zeros as zeros
+from lumjax.ops.size import dim_value as dim_value
+from lumjax.ops.size import dim_value_p as dim_value_p
 from lumjax.trace import view as index_map
 from lumjax.trace.aval import ShapedArray
 from lumjax.trace.batch import MappedAxis
 from lumjax.trace.core import Linear, Primitive, Sample, Value, aval_of
 from lumjax.trace.dim import Dim, same, same_shape
-from lumjax.trace.form import Iota, Move, Size
+from lumjax.trace.form import Iota, Move
 
 Config = tuple[tuple[Dim, Dim, int], ...]
 _Cotangents = Sequence[Value | None]
@@ -488,31 +490,4 @@ iota_p = Primitive(
         Sample((), {"dtype": dt.uint8, "shape": (300, 1), "dimension": 0}),
         Sample((), {"dtype": dt.int32, "shape": (0, 2), "dimension": 1}),
     ),
-)
-
-
-def dim_value(dim: Dim) -> Value:
-    """A dim as an int32 value: a constant when the dim is a number."""
-    if isinstance(dim, int):
-        return np.asarray(dim, dt.int32)
-    return dim_value_p.bind(dim=dim)[0]
-
-
-def _dim_value_eval(*, dim: Dim) -> tuple[NDArray]:
-    if not isinstance(dim, int):
-        raise InconclusiveDimError(
-            operation="dim_value",
-            required="a size that is known when the program runs",
-            got=str(dim),
-            fix="call the function through jit(..., dynamic=...), which binds the sizes",
-        )
-    return (np.asarray(dim, dt.int32),)
-
-
-dim_value_p = Primitive(
-    "dim_value",
-    aval=lambda *, dim: (ShapedArray((), dt.int32),),
-    eval=_dim_value_eval,
-    form=lambda *, dim: Size(dim),
-    samples=(Sample((), {"dim": 3}),),
 )
