@@ -12,6 +12,7 @@ import time
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import Any, TypeAlias
 
@@ -37,13 +38,14 @@ from lumjax.expansion import expand, is_keyed
 from lumjax.insight import Insight, Reader
 from lumjax.judge import judge as judge
 from lumjax.kernel.region import Region, cut
+from lumjax.labels import labels_of
 from lumjax.layout import Layout
 from lumjax.native import Checked, unproved, whole
 from lumjax.placed import Placed
 from lumjax.portable import planned as planned
 from lumjax.portable import plans_of as plans_of
 from lumjax.recompute import smaller
-from lumjax.runner import Runner, Sized
+from lumjax.runner import Label, Runner, Sized
 from lumjax.stages import Evaluated, Inside, Native, Nested, Planner, Stage, stages_of
 from lumjax.target import Target
 from lumjax.timeline import Timeline
@@ -166,7 +168,9 @@ class Executable:
             return alone.runner
         keyed = any(is_keyed(v.aval) for v in (*self.traced.inputs, *self.traced.outputs))
         kind = self._cuda.Launcher if self._cuda else Runner
-        return kind(self._at(given).recipe(self.traced.out_avals), self.settings, keyed)
+        made = kind(self._at(given).recipe(self.traced.out_avals), self.settings, keyed)
+        made.labels = partial(labels_of, self.stages, self.target)
+        return made
 
     def _kernels(self) -> Iterable[Checked]:
         """All kernels, those of loops and choices too."""
@@ -222,6 +226,10 @@ class Executable:
     def launches(self) -> int:
         """How often all threads wait for each other in a call."""
         return self.runner.launches
+
+    def labels(self) -> list[Label]:
+        """What kernels are called in a trace."""
+        return labels_of(self.stages, self.target)
 
     def insight(self) -> Insight:
         """Everything that a report tells."""

@@ -33,7 +33,7 @@ from lumjax.stages import Evaluated, Native, Nested, Stage
 from lumjax.target import Target
 from lumjax.timeline import Timeline
 from lumjax.trace.core import Eqn, Jaxpr
-from lumjax.trace.dim import evaluate
+from lumjax.trace.dim import estimate, evaluate
 from lumjax.trace.form import Choose, Nest
 from lumjax.trace.show import equation, show
 
@@ -351,9 +351,8 @@ def loop_words(form: Nest) -> tuple[str, list[str], int]:
         return f"one of {count} branches", [f"branch {k}" for k in range(count)], 1
     if form.length is None:
         return "steps as long as a condition holds", ["body", "condition"], 1
-    steps = int(evaluate(form.length, {}))
     back = ", from the last row" if form.reverse else ""
-    return f"{steps} steps{back}", ["body"], steps
+    return f"{form.length} steps{back}", ["body"], estimate(form.length)
 
 
 def rules_of(report: Report) -> tuple[Rule, ...]:

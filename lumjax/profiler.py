@@ -42,6 +42,8 @@ class Span:
 
 
 _spans: deque[Span] = deque(maxlen=KEPT)
+# Not empty while compiled programs are to record a span for each launch of their kernels.
+launches: list[bool] = []
 
 
 class _Open(threading.local):

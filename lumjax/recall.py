@@ -8,7 +8,7 @@ program, for a report, has it compiled after all, from the plans on disk.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ from lumjax.cpu import objects
 from lumjax.encoding import NONSENSE, from_bytes, to_bytes
 from lumjax.expansion import is_keyed
 from lumjax.kernel.digest import digest
-from lumjax.runner import Recipe, Runner
+from lumjax.runner import Label, Recipe, Runner
 from lumjax.signature import operations, text_of
 from lumjax.store import Store, code_version
 from lumjax.trace.core import Jaxpr
@@ -45,6 +45,7 @@ class Recalled:
         self.arena_bytes, self.peak_bytes = runner.recipe.arena_bytes, runner.recipe.peak_bytes
         self._scope = config.overrides()
         self._make = make
+        runner.labels = self._labels
         self._whole: Executable | None = None
 
     @property
@@ -63,6 +64,9 @@ class Recalled:
             with config.scope(**self._scope):
                 self._whole = self._make()
         return self._whole
+
+    def _labels(self) -> Sequence[Label]:
+        return self.whole.labels()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.whole, name)

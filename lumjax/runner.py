@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain, groupby
+from operator import itemgetter
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -15,10 +17,11 @@ import numpy as np
 from lumjax.config import config
 from lumjax.cpu import arena
 from lumjax.cpu.arena import address_of
-from lumjax.cpu.runtime import AnyStep, Program
+from lumjax.cpu.runtime import AnyStep, Copy, Program
 from lumjax.dtype import DType
 from lumjax.expansion import is_keyed, keys_of, words_of
 from lumjax.ops.elementwise import asvalue
+from lumjax.profiler import TraceAnnotation, launches
 from lumjax.record import record
 from lumjax.trace.array import Array
 from lumjax.trace.core import Params, Primitive, Value, aval_of
@@ -91,6 +94,14 @@ class Recipe:
     peak_bytes: int  # the least that any plan needs for what lies in the arena
 
 
+@record
+class Label:
+    """What a kernel, a loop or an operation is called, and what else there is to say of it."""
+
+    name: str
+    details: Mapping[str, str]
+
+
 # A part made ready: it runs on the table and the values held.
 _Part: TypeAlias = Callable[[list[int], list[Any]], None]
 
@@ -126,6 +137,8 @@ class Runner:
             for p in recipe.parts
         ]
         self._outputs = [(r.value, r.weak, r.keyed) for r in recipe.outputs]
+        self.labels: Callable[[], Sequence[Label]] = tuple  # of kernels and equations, in order
+        self._watched: list[_Part] | None = None
 
     def program(self, segment: Segment) -> Runnable:
         """What runs a segment on the table."""
@@ -152,14 +165,15 @@ class Runner:
             if place >= 0:
                 table[place] = address_of(data)
         recipe = self.recipe
+        parts = self._with_spans() if launches else self._parts
         if recipe.arena_bytes:
             with arena.checkout(recipe.arena_bytes) as base:
                 for place, offset in recipe.arena:
                     table[place] = base + offset
-                for part in self._parts:
+                for part in parts:
                     part(table, held)
         else:
-            for part in self._parts:
+            for part in parts:
                 part(table, held)
         return [
             self._output(value, weak, held, given)
@@ -175,6 +189,24 @@ class Runner:
             if type(value) is Array and value.data is data and value.weak == weak:
                 return value
         return Array(data, weak)
+
+    # ---- for traces
+
+    def _with_spans(self) -> list[_Part]:
+        """The parts with a native call for each wave of kernels, which records a span."""
+        if self._watched is None:
+            with TraceAnnotation("what kernels are called"):
+                labels = iter(self.labels())
+            unknown = Label("kernels", {})
+            found: list[_Part] = []
+            for part in chain.from_iterable(map(_waves, self.recipe.parts)):
+                if isinstance(part, Call):
+                    found.append(_spanned(self._call(part), [next(labels, unknown)]))
+                    continue
+                named = [next(labels, unknown) for s in part.steps if not isinstance(s, Copy)]
+                found.append(_spanned(_segment(part, self.program(part)), named))
+            self._watched = found
+        return self._watched
 
     def _call(self, call: Call) -> _Part:
         def run(table: list[int], held: list[Any]) -> None:
@@ -246,6 +278,36 @@ def _segment(segment: Segment, program: Runnable) -> _Part:
         launch(table)
         for number in dead:
             held[number] = None
+
+    return run
+
+
+def _waves(part: Segment | Call) -> list[Segment | Call]:
+    """A segment as one for each wave of its steps, which a launch has in common."""
+    if isinstance(part, Call) or len(set(part.waves)) < 2:
+        return [part]
+    pairs = groupby(zip(part.waves, part.steps, strict=True), key=itemgetter(0))
+    waves = [tuple(zip(*members, strict=True)) for _, members in pairs]
+    last = len(waves) - 1
+    return [
+        Segment(steps, names, part.fresh if k == 0 else (), part.dead if k == last else ())
+        for k, (names, steps) in enumerate(waves)
+    ]
+
+
+def _spanned(part: _Part, labels: Sequence[Label]) -> _Part:
+    """A part whose runs are recorded, under the name of its first kernel."""
+    name, details = "copies", {}
+    if labels:
+        more = f", and {len(labels) - 1} more" if len(labels) > 1 else ""
+        name, details = labels[0].name + more, dict(labels[0].details)
+        for k, label in enumerate(labels[1:], 2):
+            lines = label.details.get("lines")
+            details[f"kernel {k}"] = f"{label.name} ({lines})" if lines else label.name
+
+    def run(table: list[int], held: list[Any]) -> None:
+        with TraceAnnotation(name, **details):
+            part(table, held)
 
     return run
 

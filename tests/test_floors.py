@@ -14,7 +14,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 FLOORS = {
     "lazy": 0, "record": 0, "errors": 0, "config": 0, "dtype": 0, "tree": 0, "target": 0,
-    "store": 0,
+    "store": 0, "profiler": 0,
     "trace": 1,
     "ops": 2, "kernel": 2,
     "grad": 3, "egraph": 3, "cpu": 3, "cuda": 3, "debugging": 3,
@@ -25,7 +25,8 @@ FLOORS = {
     "closed": 5, "counts": 5, "lowered": 5,
     "calibration": 5, "options": 5, "runner": 5, "encoding": 5, "signature": 5, "recall": 5,
     "judge": 5, "accelerated": 5, "portable": 5, "placed": 5, "concrete": 5, "dynamic": 5,
-    "lax": 6, "typing": 6, "profiler": 6, "traces": 6,
+    "labels": 5,
+    "lax": 6, "typing": 6, "traces": 6,
     "numpy": 7, "scipy": 7, "random": 7, "initializers": 7, "nn": 7,
     "optim": 8, "explain": 8, "report": 8, "testing": 8, "debug": 8, "api": 8, "machine": 8,
     "dtypes": 8, "ad_checkpoint": 8, "flatten_util": 8, "tree_util": 8, "image": 8,
@@ -54,7 +55,7 @@ COMPILE_HALF = {
     "executable", "native", "placement", "stages", "layout", "timeline", "background", "insight",
     "expansion", "nested", "profile", "ready", "recompute", "workers", "worker", "kernel", "egraph",
     "calibration", "cpu", "cuda", "runner", "encoding", "signature", "recall",
-    "judge", "accelerated", "portable", "placed", "concrete",
+    "judge", "accelerated", "portable", "placed", "concrete", "labels",
 }  # fmt: skip
 
 

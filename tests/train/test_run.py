@@ -95,6 +95,24 @@ def test_a_trace_of_some_steps(tmp_path):
     assert [e["name"] for e in events].count("work") == 2
 
 
+def test_a_trace_has_the_kernels_of_its_steps(tmp_path):
+    state = lumjax.random.key(0), jnp.zeros(3)
+    run = Run("x", state, steps=4, out=tmp_path, progress=False, trace=range(1, 3))
+    for number in run:
+        run.state = step(run.state, np.int32(number))
+        run.log()
+    (path,) = (tmp_path / "x.trace").rglob("perfetto_trace.json")
+    events = json.loads(path.read_text())["traceEvents"]
+    spans = {e["args"]["step_num"]: e for e in events if e["name"] == "x"}
+    assert sorted(spans) == ["1", "2"]
+    for span in spans.values():
+        begin, end = span["ts"], span["ts"] + span["dur"]
+        inside = [e for e in events if begin <= e["ts"] and e["ts"] + e["dur"] <= end]
+        kernels = [e for e in inside if " kernel " in e["name"]]
+        assert kernels
+        assert "test_run.py:" in " ".join(" ".join(e["args"].values()) for e in kernels)
+
+
 def test_the_bar_shows_the_metrics(tmp_path, capsys):
     run = Run("walk", 0, steps=3, out=tmp_path)
     for number in run:
