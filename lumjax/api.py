@@ -33,6 +33,7 @@ from lumjax.trace.core import (
     using,
 )
 from lumjax.trace.dim import Dim
+from lumjax.trace.form import Contract, Repeat
 from lumjax.trace.stage import Staged, StageTrace, stage
 
 P = ParamSpec("P")
@@ -165,7 +166,10 @@ class _CoreTrace(StageTrace):
     def process(self, prim: Primitive, args: Sequence[Value], params: Params) -> tuple[Value, ...]:
         """Record one operation, or what it stands for."""
         if prim.expand is not None:
-            return tuple(prim.expand(*args, **params))
+            # a contraction has a definition for bools, a short loop is written out: others are core
+            form = prim.form(*map(aval_of, args), **params)
+            if not isinstance(form, (Contract, Repeat)):
+                return tuple(prim.expand(*args, **params))
         inner = {k: _core_parameter(v) for k, v in params.items()}
         return super().process(prim, args, inner)
 

@@ -115,6 +115,8 @@ CORE = {
     lambda x: lumjax.nn.gelu(x), lambda x: x**3 - jnp.cos(x), lambda x: lumjax.jit(jnp.log1p)(x),
     lambda x: lumjax.lax.fori_loop(0, 3, lambda i, v: jnp.expm1(v), x),
     lambda x: lumjax.lax.cond(x[0] > 0, jnp.sinh, jnp.cosh, x),
+    lambda x: lumjax.lax.scan(lambda c, _: (jnp.tanh(c), None), x, None, length=99)[0],
+    lambda x: jnp.outer(x, x) @ x, lambda x: ((x[:, None] > x) @ (x > 1.0)) * x,
 ])  # fmt: skip
 def test_core_level_has_core_primitives_only(f):
     from lumjax.trace.core import eval_jaxpr, sub_jaxprs

@@ -18,6 +18,7 @@ import pytest
 from scipy.special import erf
 
 import lumjax
+from tests.examples.inventory import encoder
 
 pytest.importorskip("matplotlib")
 ROOT = Path(__file__).resolve().parents[2]
@@ -199,32 +200,6 @@ def sentences(load):
     return load("sentences")
 
 
-def small_weights(width, layers, rng):
-    """An encoder's weights by their names, none of them zero."""
-
-    def some(*shape):
-        return rng.normal(size=shape) / np.sqrt(shape[-1])
-
-    def normal(name):
-        return {f"{name}.weight": 1 + some(width), f"{name}.bias": some(width)}
-
-    def dense(name, outputs, inputs):
-        return {f"{name}.weight": some(outputs, inputs), f"{name}.bias": some(outputs)}
-
-    p = {f"embeddings.{n}_embeddings.weight": some(50, width) for n in ("word", "position")}
-    p |= {"embeddings.token_type_embeddings.weight": some(2, width)} | normal(
-        "embeddings.LayerNorm"
-    )
-    for k in range(layers):
-        name = f"encoder.layer.{k}"
-        for kind in ("self.query", "self.key", "self.value", "output.dense"):
-            p |= dense(f"{name}.attention.{kind}", width, width)
-        p |= normal(f"{name}.attention.output.LayerNorm") | normal(f"{name}.output.LayerNorm")
-        p |= dense(f"{name}.intermediate.dense", 3 * width, width)
-        p |= dense(f"{name}.output.dense", width, 3 * width)
-    return p
-
-
 def plain_embed(p, ids, heads):
     """One sentence without padding, in float64, a head at a time."""
 
@@ -258,7 +233,7 @@ def plain_embed(p, ids, heads):
 
 def test_the_encoder_is_that_of_plain_numpy(sentences):
     rng = np.random.default_rng(0)
-    p = small_weights(4 * sentences.HEADS, 2, rng)
+    p = encoder(4 * sentences.HEADS, 2, rng)
     tokens, lengths = rng.integers(0, 50, (5, 9)), np.array([9, 4, 1, 7, 9])
     want = [
         plain_embed(p, row[:n], sentences.HEADS) for row, n in zip(tokens, lengths, strict=True)
