@@ -81,6 +81,7 @@ class _Walk:
         self.breaches: list[Breach] = []
         self.count = 0
         self.conditions: list[Dim] = []
+        self.open = any(isinstance(n, Expr) for n in sizes.values())
         self.elements: dict[str, Dim] = {
             b.name: self.dim(math.prod(b.shape, start=1)) for b in kernel.buffers
         }
@@ -160,13 +161,25 @@ class _Walk:
         """
         low: int | None = None
         high: int | None = None
+        end: Dim | None = None
         if isinstance(value, IndexValue):
             expr = self.dim(value.expr)
             if isinstance(expr, int) or expr.op not in (IndexOp.FLOORDIV, IndexOp.MOD):
                 return expr
             low, high = dims.bounds(expr)
+            end = self.end(expr) if self.open else None
+            if isinstance(end, int):
+                high = end - 1 if high is None else min(high, end - 1)
         self.count += 1
-        return dims.symbol(f"{name}.{self.count}", low, high)
+        symbol = dims.symbol(f"{name}.{self.count}", low, high)
+        if end is not None and low is not None:
+            self.variables.append(Variable(symbol, low, end))
+        return symbol
+
+    def end(self, expr: Expr) -> Dim | None:
+        """What a quotient or a remainder stays below, in terms of sizes alone; None if unknown."""
+        found = [m + 1 for m in _most(expr, self.variables)]
+        return min(found, key=_plainness, default=None)
 
     def value(self, v: Value) -> None:
         match v:
@@ -386,6 +399,41 @@ def _at_most(expr: Dim, limit: int, variables: Sequence[Variable]) -> bool:
         bound = dims.substitute(expr, {variable.symbol.name: end})
         return _at_most(bound, limit, variables[:k])
     return False
+
+
+def _plainness(expr: Dim) -> tuple[int, int]:
+    """How much an expression is rounded, and how long it is; of numbers, how large."""
+    return (0, expr) if isinstance(expr, int) else (expr.key.count(IndexOp.FLOORDIV.value), len(expr.key))
+
+
+def _most(expr: Dim, variables: Sequence[Variable]) -> Iterator[Dim]:
+    """Upper bounds of an expression that mention no variable."""
+    if isinstance(expr, int):
+        yield expr
+        return
+    if expr.op in (IndexOp.FLOORDIV, IndexOp.MOD):
+        inside, divisor = expr.args
+        if _sign(divisor) > 0 and expr.op is IndexOp.MOD:
+            yield divisor - 1
+        elif _sign(divisor) > 0:
+            yield from (dims.floor_divide(m, divisor) for m in _most(inside, variables))
+        return
+    for options, each in _extremes(expr):
+        if not each:
+            for option in options:
+                yield from _most(option, variables)
+        return
+    for k in reversed(range(len(variables))):
+        name = variables[k].symbol.name
+        assert name is not None, "a variable has a name"
+        if name not in dims.symbols(expr):
+            continue
+        sign = _sign(dims.coefficient(expr, name))
+        if sign:
+            end = variables[k].end - 1 if sign > 0 else variables[k].begin
+            yield from _most(dims.substitute(expr, {name: end}), variables[:k])
+        return
+    yield expr
 
 
 def _sign(factor: Dim | None) -> int:

@@ -343,11 +343,30 @@ def diagonal(a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> A
     rows, columns = shape[-2:]
     count = max(0, min(rows + min(offset, 0), columns - max(offset, 0)))
     start = max(-offset, 0) * columns + max(offset, 0)
+    if not isinstance(columns, int):
+        return _masked_diagonal(value, offset, max(-offset, 0), count)
     flat = ops.reshape(value, (*shape[:-2], rows * columns))
     if not count:
         return ops.slice(flat, (0,) * (rank - 1), (*shape[:-2], 0))
     low, high = (0,) * (rank - 2) + (start,), (*shape[:-2], start + (count - 1) * (columns + 1) + 1)
     return ops.slice(flat, low, high, (1,) * (rank - 2) + (columns + 1,))
+
+
+def _masked_diagonal(value: Any, offset: int, start: Any, count: Any) -> Any:
+    """The diagonal as sums of rows in which nothing else is left: for sizes that are not known, of
+    which no strides are made.
+    """
+    aval = aval_of(value)
+    rank = aval.ndim
+    row, column = (ops.broadcasted_iota(np.int32, aval.shape, rank - k) for k in (2, 1))
+    nothing = np.asarray(-0.0 if dt.is_inexact(aval.dtype) else 0, aval.dtype)  # x + -0.0 is x
+    alone = ops.select(ops.eq(column, ops.add(row, offset)), value, nothing)
+    if dt.is_bool(aval.dtype):
+        every = ops.reduce_or(alone, (rank - 1,))
+    else:
+        every = ops.reduce_sum(alone, (rank - 1,))
+    low = (0,) * (rank - 2)
+    return ops.slice(every, (*low, start), (*aval.shape[:-2], start + count))
 
 
 def diag(v: ArrayLike, k: int = 0) -> Any:

@@ -93,8 +93,7 @@ def _slice_aval(
     check_length("slice", "limit indices", limit_indices, x.ndim)
     check_length("slice", "strides", strides, x.ndim)
     for start, limit, step, n in zip(start_indices, limit_indices, strides, x.shape, strict=True):
-        numbers = all(isinstance(d, int) for d in (start, limit, n))
-        if step < 1 or (numbers and not 0 <= start <= limit <= n):
+        if step < 1 or not 0 <= start <= limit <= n:
             raise ArgumentValueError(
                 operation="slice",
                 required=f"0 <= start <= limit <= size along the axes of {x}, positive strides",
