@@ -8,6 +8,7 @@ it, is stored under its own axes and loaded.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator, Mapping, Sequence
 from typing import TypeAlias, assert_never
 
@@ -249,11 +250,8 @@ class _Encoder:
         axes = [self.names.known[n] for n in symbols(coord) if n in self.names.known]
         strides = {a: coefficient(coord, a.name) for a in axes}
         axes.sort(key=lambda a: s if isinstance(s := strides[a], int) else 0, reverse=True)
-        return (
-            axes
-            if axes and volume([a.extent for a in axes]) == extent and same(coord, number(axes))
-            else None
-        )
+        whole = math.prod((a.extent for a in axes), start=1)
+        return axes if axes and same(whole, extent) and same(coord, number(axes)) else None
 
     def _job(self, request: _Pull) -> _Job:
         atom = request.atom
