@@ -13,6 +13,7 @@ from typing import Any
 from lumjax.config import config
 from lumjax.cpu.runtime import Compiled, Step
 from lumjax.cuda import runtime
+from lumjax.cuda.contract import lower_contraction
 from lumjax.cuda.render import unsupported
 from lumjax.cuda.scalar import supported
 from lumjax.egraph.plan import Found
@@ -101,7 +102,12 @@ def _checked(found: Found) -> tuple[Found, list[Checked]]:
 
 
 def _verified(kernel: Kernel, group: Group) -> list[Checked]:
-    """The kernel, if it agrees with its terms and does nothing wrong; else one for each root."""
+    """The kernel, if it agrees with its terms and does nothing wrong; else one for each root. What
+    is a contraction is lowered for a GPU, if that can be done.
+    """
+    own = lower_contraction(group, runtime.emulated_target(), kernel.name)
+    if own is not None and unsupported(own) is None and _refused(own, group) is None:
+        return [Checked(group, _handle(own))]
     if (what := unsupported(kernel)) is not None:
         raise Unsupported(what)
     why = _refused(kernel, group)

@@ -6,6 +6,7 @@ loop that is shared out each has its own.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
@@ -112,6 +113,9 @@ class Body:
         self.ranges: dict[str, Dim] = {}  # index symbols with the bounds they have here
         self.packs: dict[int, str] = {}  # loads and stores of several elements, by identity
         self.exchanged: frozenset[str] = frozenset()
+        self.local: frozenset[str] = frozenset()  # buffers in shared memory
+        self.slices = 2  # of a contraction's sides that are in shared memory at a time
+        self.offset: int | None = None  # the bytes of what the launch adds that are taken
         self.read: set[str] = set()  # since the last barrier, of what is exchanged
         self.written: set[str] = set()
 
@@ -143,6 +147,17 @@ class Body:
         before, self.alone = self.alone, True
         yield
         self.alone = before
+
+    def shared_array(self, kind: str, name: str, extents: Sequence[int]) -> None:
+        """Declare an array in shared memory."""
+        inner = "".join(f"[{n}]" for n in extents[1:])
+        if self.offset is None:
+            self.add(f"__shared__ __align__(16) {kind} {name}[{extents[0]}]{inner};")
+            return
+        of = f"(*{{}}){inner}" if inner else "* {}"
+        self.add(f"{kind} {of.format('const ' + name)} = ({kind} {of.format('')})(lj_scratch + "
+                 f"{self.offset});")  # fmt: skip
+        self.offset += -(-math.prod(extents) * scalar.size_of(kind) // 16) * 16
 
     def bind(self, value: Value, prefix: str = "t") -> Value:
         """A value under names."""

@@ -18,6 +18,7 @@ from lumjax.cpu import analysis
 from lumjax.cuda import blocks, tile
 from lumjax.cuda.header import HEADER
 from lumjax.cuda.scalar import parts, storage_type, supported
+from lumjax.errors import UnsupportedError
 from lumjax.kernel.ir import Kernel, Loop, Phase, Tile
 from lumjax.record import record
 from lumjax.trace import dim as dims
@@ -56,14 +57,14 @@ def unsupported(kernel: Kernel) -> str | None:
     """What of a kernel has no CUDA code, as text; None if all of it has."""
     if (operation := analysis.unsupported(kernel, supported)) is not None:
         return operation
-    if scratch_bytes(kernel) > MOST_SHARED:
-        return f"{scratch_bytes(kernel)} bytes of scratch, more than a block has"
+    for phase in kernel.phases:
+        try:
+            size = _Phase(kernel, phase, "").shared
+        except UnsupportedError as error:
+            return str(error)
+        if size > MOST_SHARED:
+            return f"{size} bytes of shared memory for scratch and tiles, more than a block has"
     return None
-
-
-def scratch_bytes(kernel: Kernel) -> int:
-    """The shared memory that scratch takes."""
-    return sum(_padded(s.elements * s.buffer.dtype.itemsize) for s in kernel.scratch)
 
 
 def _padded(size: int) -> int:
@@ -89,11 +90,15 @@ class _Phase:
         hints = dict(zip(kernel.sizes, kernel.extents, strict=False))
         shared = [s for s in kernel.scratch if s.buffer.name in self._mentioned()]
         self.scratch = shared
-        size = sum(_padded(s.elements * s.buffer.dtype.itemsize) for s in shared)
-        self.dynamic = size if size > STATIC_SHARED else 0
         work = list(_parallel(phase.body))
         each = not work and not shared
         threads = WARP if each else _threads(work, hints)
+        self.held = sum(_padded(s.elements * s.buffer.dtype.itemsize) for s in shared)
+        slice_ = sum(tile.shared_bytes(s, threads) for s in _tiles(phase.body))
+        room = self.held + tile.SLICES * slice_ <= MOST_SHARED
+        self.slices = tile.SLICES if room else tile.SLICES - 1
+        self.shared = self.held + self.slices * slice_
+        self.dynamic = self.shared if self.shared > STATIC_SHARED else 0
         self.launch = Launch(name, threads, each, self.dynamic)
         self.hints: Mapping[str, Dim] = hints
 
@@ -111,6 +116,8 @@ class _Phase:
         body = blocks.Body(launch.threads, launch.each, self.hints, tile.render_tile)
         body.lines += [f"  {line}" for line in self._declarations()]
         body.depth = 1
+        body.local = frozenset(s.buffer.name for s in self.kernel.scratch)
+        body.slices, body.offset = self.slices, self.held if self.dynamic else None
         job = blocks.name_of(self.phase.job)
         jobs = body.index(self.phase.jobs)
         first, step = ("blockIdx.x", "gridDim.x")
@@ -159,6 +166,15 @@ def _parallel(body: Iterable[object]) -> Iterable[Loop | Tile]:
             yield stmt
         else:
             yield from _parallel(getattr(stmt, "body", ()))
+
+
+def _tiles(body: Iterable[object]) -> Iterable[Tile]:
+    """All tiles."""
+    for stmt in body:
+        if isinstance(stmt, Tile):
+            yield stmt
+        else:
+            yield from _tiles(getattr(stmt, "body", ()))
 
 
 def _threads(work: Sequence[Loop | Tile], hints: Mapping[str, Dim]) -> int:

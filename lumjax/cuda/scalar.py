@@ -78,6 +78,14 @@ def value_type(dtype: dt.DType) -> str:
     return f"{'u' if dtype in dt.UNSIGNED else 'i'}{8 * dtype.itemsize}"
 
 
+_SIZES = {"float": 4, "double": 8, "bool": 1}
+
+
+def size_of(kind: str) -> int:
+    """The bytes of a C type."""
+    return _SIZES.get(kind) or int(kind.lstrip("iu")) // 8
+
+
 def parts(dtype: dt.DType) -> int:
     """How many C values a value is."""
     return 2 if dtype in dt.COMPLEX else 1

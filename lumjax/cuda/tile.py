@@ -1,30 +1,36 @@
 """A tile of a contraction as CUDA C.
 
-Both sides go through shared memory, a slice of the sum at a time; they may be any terms, which are
-evaluated on the way. Each thread has a small grid of elements in registers, which it finishes and
-stores itself.
+Both sides go through shared memory, several slices of the sum under way at a time. Threads hold the
+tile's elements in registers, finish and store them: each a small grid of sums, or, where both sides
+are 16-bit floats, the parts of products that tensor cores compute for a warp.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Protocol
 
 import numpy as np
 
 from lumjax import dtype as dt
 from lumjax.cpu import analysis
 from lumjax.cuda.blocks import Body, name_of, same
-from lumjax.cuda.scalar import Value, cast, rounded, value_type
+from lumjax.cuda.scalar import SIXTEEN, Value, value_type
+from lumjax.cuda.staging import Side, Staging, forget, loads_of
 from lumjax.errors import UnsupportedError
 from lumjax.kernel import ir
-from lumjax.kernel.ir import LoadValue, Tile
+from lumjax.kernel.ir import Tile
 from lumjax.record import record
 from lumjax.trace import dim as dims
-from lumjax.trace.form import ScalarOp
+from lumjax.trace.form import ScalarOp, Trait
 
-DEPTH = 16  # of a slice of the sum
+WARP = 32
+DEPTH, DEPTH_OF_CORES = 16, 32  # of a slice of the sum
+SLICES = 3  # in shared memory at a time, two where there is no room
 MOST_HELD = 64  # elements that one thread holds
+ROWS, COLUMNS = 16, 8  # of one product of tensor cores
 _MULTIPLY = ScalarOp("mul", 2, np.multiply)
 
 
@@ -67,10 +73,9 @@ def render_tile(body: Body, stmt: Tile) -> None:
         _plain(body, stmt)
         return
     body.touch([stmt])
-    grid = grid_of(stmt.rows, stmt.cols, body.threads)
     opened = [(n, body.totals[n]) for n in analysis.accumulated(stmt.body)]
     with body.partial(opened), body.by_itself():
-        _Tile(body, stmt, grid).run()
+        _Tile(body, stmt, plan_of(stmt, body.threads)).run()
 
 
 def _plain(body: Body, stmt: Tile) -> None:
@@ -96,159 +101,213 @@ def _plain(body: Body, stmt: Tile) -> None:
             body.statements(stmt.body)
 
 
+# ---- what a tile takes
+
+
+class Cores(Protocol):
+    """How a tile's elements are held and multiplied."""
+
+    depth: int
+    height: int  # rows and columns that are in shared memory
+    width: int
+    kind: str
+
+    def declare(self, body: Body) -> None:
+        """Zeros in registers, and where in the tile the thread is."""
+        ...
+
+    def multiply(self, body: Body, slot: str, sides: tuple[Side, Side]) -> None:
+        """Add a slice's products."""
+        ...
+
+    def elements(self, body: Body) -> Iterator[tuple[str, str, str, Sequence[str]]]:
+        """Loops over what the thread holds: row, column, value, and what must hold besides."""
+        ...
+
+
+def plan_of(stmt: Tile, threads: int) -> Cores:
+    """Tensor cores where both sides are 16-bit floats, else a grid."""
+    kinds = {narrow(v).dtype for v in (stmt.lhs, stmt.rhs)}
+    if len(kinds) == 1 and kinds <= set(SIXTEEN) and stmt.dtype == dt.float32:
+        fragments = fragments_of(stmt.rows, stmt.cols, threads // WARP)
+        if fragments is not None:
+            return _Products(kinds.pop(), *fragments)
+    return _Grid(value_type(stmt.dtype), stmt, grid_of(stmt.rows, stmt.cols, threads), threads)
+
+
+def narrow(value: ir.Value) -> ir.Value:
+    """A 16-bit float that is made wider only to be multiplied: the float itself."""
+    if isinstance(value, ir.ApplyValue) and Trait.CAST in value.op.traits:
+        (inner,) = value.args
+        if inner.dtype in SIXTEEN and value.dtype == dt.float32:
+            return inner
+    return value
+
+
+def sides_of(stmt: Tile, plan: Cores, names: Sequence[str]) -> tuple[Side, Side]:
+    """Both sides as they are in shared memory. `names`: of the left and the right array, and of the
+    first and the last row, the first and the last column.
+    """
+    made: list[Side] = []
+    places = ((stmt.m, *names[2:4], plan.height), (stmt.n, *names[4:6], plan.width))
+    for value, name, (var, first, end, count) in zip(
+        (stmt.lhs, stmt.rhs), names, places, strict=False
+    ):
+        kind, deep = plan.kind, False
+        if plan.kind == "u16":
+            value = narrow(value)
+            deep = bool(stmt.k) and not _along(value, var)
+        made.append(Side(value, var, first, end, count, kind, deep, name))
+    return made[0], made[1]
+
+
+def _along(value: ir.Value, var: str) -> bool:
+    """Whether a side is read along its own axis."""
+    return any(same(dims.coefficient(n.offset, var), 1) for n in loads_of(value))
+
+
+def shared_bytes(stmt: Tile, threads: int) -> int:
+    """The shared memory of one slice."""
+    if stmt.dtype in dt.COMPLEX:
+        return 0
+    plan = plan_of(stmt, threads)
+    return sum(s.size(plan.depth) for s in sides_of(stmt, plan, [""] * 6))
+
+
+# ---- the statements
+
+
 class _Tile:
     """The lines of one tile."""
 
-    def __init__(self, body: Body, stmt: Tile, grid: Grid) -> None:
-        self.body, self.stmt, self.grid = body, stmt, grid
-        self.kind = value_type(stmt.dtype)
-        self.left, self.right, self.sums = (body.fresh(p) for p in ("lhs", "rhs", "sum"))
-        self.extent = math.prod((e for _, e in stmt.k), start=1)
-        self.total, self.slice = body.fresh("depth"), body.fresh("from")
-        self.m0, self.n0 = body.fresh("m"), body.fresh("n")
-        self.m_end, self.n_end = body.fresh("m_end"), body.fresh("n_end")
-        self.row, self.col = body.fresh("row"), body.fresh("col")
-        self.i, self.j = body.fresh("i"), body.fresh("j")
+    def __init__(self, body: Body, stmt: Tile, plan: Cores) -> None:
+        self.body, self.stmt, self.plan = body, stmt, plan
+        names = ("lhs", "rhs", "m", "m_end", "n", "n_end")
+        self.names = [body.fresh(n) for n in names]
+        self.sides = sides_of(stmt, plan, self.names)
+        self.staging = Staging(body, stmt, self.sides, plan.depth)
 
     def run(self) -> None:
         """The whole tile."""
-        body, stmt, grid = self.body, self.stmt, self.grid
-        for name, dim in ((self.m0, stmt.m0), (self.n0, stmt.n0), (self.m_end, stmt.m_end),
-                          (self.n_end, stmt.n_end)):  # fmt: skip
+        body, stmt = self.body, self.stmt
+        for name, dim in zip(
+            self.names[2:], (stmt.m0, stmt.m_end, stmt.n0, stmt.n_end), strict=True
+        ):
             body.add(f"const i64 {name} = {body.index(dim)};")
-        body.add(f"const i64 {self.total} = {body.index(self.extent)};")
-        # one more column than is used, so that a column lies in different banks
-        body.add(f"__shared__ {self.kind} {self.left}[{DEPTH}][{stmt.rows + 1}];")
-        body.add(f"__shared__ {self.kind} {self.right}[{DEPTH}][{stmt.cols + 1}];")
-        body.add(f"{self.kind} {self.sums}[{grid.down}][{grid.across}];")
-        body.add(f"const int {self.row} = threadIdx.x / {grid.cols};")
-        body.add(f"const int {self.col} = threadIdx.x % {grid.cols};")
-        self.each_element(f"{self.sums}[{self.i}][{self.j}] = 0;")
-        with body.scope(f"for (i64 {self.slice} = 0; {self.slice} < {self.total}; "
-                        f"{self.slice} += {DEPTH})"):  # fmt: skip
-            body.add("__syncthreads();")
-            self.stage(stmt.lhs, self.left, stmt.m, self.m0, self.m_end, stmt.rows)
-            self.stage(stmt.rhs, self.right, stmt.n, self.n0, self.n_end, stmt.cols)
-            body.add("__syncthreads();")
-            if grid.rows * grid.cols < body.threads:
-                with body.scope(f"if ({self.row} < {grid.rows})"):
-                    self.multiply()
-            else:
-                self.multiply()
+        for side in self.sides:
+            body.shared_array(side.kind, side.name, (body.slices, *side.extents(self.plan.depth)))
+        self.staging.prepare()
+        self.plan.declare(body)
+        self.pipeline()
         self.finish()
 
-    def each_element(self, line: str) -> None:
-        """A line for each element that a thread holds."""
-        body = self.body
-        body.add("#pragma unroll")
-        with body.scope(self.down()):
-            body.add("#pragma unroll")
-            body.add(f"{self.across()} {line}")
-
-    def down(self) -> str:
-        """A loop over the rows of what a thread holds."""
-        return f"for (int {self.i} = 0; {self.i} < {self.grid.down}; {self.i}++)"
-
-    def across(self) -> str:
-        """A loop over the columns of what a thread holds."""
-        return f"for (int {self.j} = 0; {self.j} < {self.grid.across}; {self.j}++)"
-
-    def stage(
-        self, value: ir.Value, array: str, var: str, first: str, end: str, count: int
-    ) -> None:
-        """One side of a slice into shared memory; zeros outside of it."""
-        body, k, at, cell = self.body, self.stmt.k, self.body.fresh("at"), self.body.fresh("cell")
-        deep = _contiguous_along(value, k[-1][0]) if k else False
-        depth, other = f"{cell} % {DEPTH}", f"{cell} / {DEPTH}"
-        if not deep:
-            depth, other = f"{cell} / {count}", f"{cell} % {count}"
-        self.rows_and_columns()
-        with body.scope(f"for (int {cell} = threadIdx.x; {cell} < {DEPTH * count}; "
-                        f"{cell} += {body.threads})"):  # fmt: skip
-            body.add(f"const int {at} = {depth}, {at}_o = {other};")
-            name = name_of(var)
-            body.symbols.pop(var, None)
-            body.values.pop(var, None)
-            body.add(f"const i64 {name} = {first} + {at}_o;")
-            body.add(f"{self.kind} {at}_v = 0;")
-            with body.scope(f"if ({name} < {end} && {self.slice} + {at} < {self.total})"):
-                self.positions(f"{self.slice} + {at}")
-                found = cast(rounded(body.value(value)), self.stmt.dtype)
-                body.add(f"{at}_v = {found.text};")
-            body.add(f"{array}[{at}][{at}_o] = {at}_v;")
-
-    def rows_and_columns(self) -> None:
-        """What the variables of the tile are bounded by."""
-        stmt = self.stmt
-        self.body.ranged(stmt.m, stmt.m0, stmt.m_end)
-        self.body.ranged(stmt.n, stmt.n0, stmt.n_end)
-        for var, extent in stmt.k:
-            self.body.ranged(var, 0, extent)
-
-    def positions(self, flat: str) -> None:
-        """The variables of the sum, from their number."""
-        body, rest = self.body, self.body.fresh("k")
-        body.add(f"i64 {rest} = {flat};")
-        for number_, (var, extent) in reversed(list(enumerate(self.stmt.k))):
-            body.symbols.pop(var, None)
-            body.values.pop(var, None)
-            name = name_of(var)
-            if number_ == 0:
-                body.add(f"const i64 {name} = {rest};")
-            else:
-                bound, short = body.index(extent), body.interval(self.extent)[1]
-                if short is not None and short < 1 << 31:
-                    body.add(f"const i64 {name} = (u32){rest} % (u32){bound};")
-                    body.add(f"{rest} = (u32){rest} / (u32){bound};")
-                else:
-                    body.add(f"const i64 {name} = lj_floor_mod({rest}, {bound});")
-                    body.add(f"{rest} = lj_floor_div({rest}, {bound});")
-
-    def multiply(self) -> None:
-        """A slice's products, added to what the thread holds."""
-        body, grid, kind, i, j = self.body, self.grid, self.kind, self.i, self.j
-        left, right, d = body.fresh("left"), body.fresh("right"), body.fresh("d")
-        body.add("#pragma unroll 4")
-        with body.scope(f"for (int {d} = 0; {d} < {DEPTH}; {d}++)"):
-            body.add(f"{kind} {left}[{grid.down}], {right}[{grid.across}];")
-            row = _inside(self.row, i, grid.rows, grid.down, self.stmt.rows)
-            col = _inside(self.col, j, grid.cols, grid.across, self.stmt.cols)
-            body.add("#pragma unroll")
-            body.add(f"{self.down()} {left}[{i}] = {self.left}[{d}][{row}];")
-            body.add("#pragma unroll")
-            body.add(f"{self.across()} {right}[{j}] = {self.right}[{d}][{col}];")
-            term, a, b = f"{self.sums}[{i}][{j}]", f"{left}[{i}]", f"{right}[{j}]"
-            if kind in ("float", "double"):
-                step = f"fma{'f' if kind == 'float' else ''}({a}, {b}, {term})"
-            elif kind == "bool":
-                step = f"{term} | ({a} & {b})"
-            else:
-                step = f"lj_add<{kind}>({term}, lj_mul<{kind}>({a}, {b}))"
-            self.each_element(f"{term} = {step};")
+    def pipeline(self) -> None:
+        """All slices: the last of those that have room is begun before the first is multiplied."""
+        body, plan, ahead = self.body, self.plan, self.body.slices - 1
+        number, count, put, at = (body.fresh(n) for n in ("slice", "slices", "put", "at"))
+        waits = self.staging.asynchronous
+        body.add(f"const i64 {count} = ({self.staging.total} + {plan.depth - 1}) / {plan.depth};")
+        body.add("__syncthreads();")
+        body.add(f"int {put} = 0, {at} = 0;")
+        body.add("#pragma unroll 1")
+        with body.scope(f"for (i64 {number} = -{ahead}; {number} < {count}; {number}++)"):
+            with body.scope(f"if ({number} >= 0)"):
+                if waits:
+                    body.add(f"lj_wait<{ahead - 1}>();")
+                body.add("__syncthreads();")
+            with body.scope(f"if ({number} + {ahead} < {count})"):
+                begin = body.fresh("begin")
+                body.add(f"const i64 {begin} = ({number} + {ahead}) * {plan.depth};")
+                self.staging.stage(put, begin)
+            if waits:
+                body.add("lj_commit();")
+            body.add(f"{put} = {put} == {ahead} ? 0 : {put} + 1;")
+            body.add(f"if ({number} < 0) continue;")
+            plan.multiply(body, at, self.sides)
+            body.add(f"{at} = {at} == {ahead} ? 0 : {at} + 1;")
 
     def finish(self) -> None:
         """The statements for each element."""
-        body, stmt, grid = self.body, self.stmt, self.grid
+        body, stmt = self.body, self.stmt
         m, n = name_of(stmt.m), name_of(stmt.n)
         for name in (stmt.m, stmt.n):
-            body.symbols.pop(name, None)
-            body.values.pop(name, None)
-        self.rows_and_columns()
-        body.add("#pragma unroll")
-        with body.scope(self.down()):
-            body.add("#pragma unroll")
-            with body.scope(self.across()):
-                r, c = body.fresh("r"), body.fresh("c")
-                body.add(f"const int {r} = {self.row} + {self.i} * {grid.rows};")
-                body.add(f"const int {c} = {self.col} + {self.j} * {grid.cols};")
-                body.add(f"const i64 {m} = {self.m0} + {r}, {n} = {self.n0} + {c};")
-                tests = [f"{m} < {self.m_end}", f"{n} < {self.n_end}", f"{r} < {stmt.rows}",
-                         f"{c} < {stmt.cols}"]  # fmt: skip
-                if grid.rows * grid.cols < body.threads:
-                    tests.append(f"{self.row} < {grid.rows}")
-                with body.scope(f"if ({' && '.join(tests)})"):
-                    body.values[stmt.acc] = Value(stmt.dtype, (f"{self.sums}[{self.i}][{self.j}]",))
-                    body.statements(stmt.body)
+            forget(body, name)
+        self.staging.bounds()
+        for row, col, value, tests in self.plan.elements(body):
+            body.add(f"const i64 {m} = {self.names[2]} + {row}, {n} = {self.names[4]} + {col};")
+            every = [f"{m} < {self.names[3]}", f"{n} < {self.names[5]}", f"{row} < {stmt.rows}",
+                     f"{col} < {stmt.cols}", *tests]  # fmt: skip
+            with body.scope(f"if ({' && '.join(every)})"):
+                body.values[stmt.acc] = Value(stmt.dtype, (value,))
+                body.statements(stmt.body)
+
+
+@contextmanager
+def _each(body: Body, name: str, count: int) -> Generator[None]:
+    """A loop that is written out."""
+    body.add("#pragma unroll")
+    with body.scope(f"for (int {name} = 0; {name} < {count}; {name}++)"):
+        yield
+
+
+class _Grid:
+    """Each thread computes a small grid of elements."""
+
+    def __init__(self, kind: str, stmt: Tile, grid: Grid, threads: int) -> None:
+        self.kind, self.grid, self.depth = kind, grid, DEPTH
+        self.rows, self.cols = stmt.rows, stmt.cols
+        self.height, self.width = (-(-n // 8) * 8 for n in (stmt.rows, stmt.cols))
+        self.idle = grid.rows * grid.cols < threads
+
+    def declare(self, body: Body) -> None:
+        """Zeros in registers, and where in the tile the thread is."""
+        self.sums, self.row, self.col = (body.fresh(n) for n in ("sum", "row", "col"))
+        grid = self.grid
+        body.add(f"{self.kind} {self.sums}[{grid.down}][{grid.across}];")
+        body.add(f"const int {self.row} = threadIdx.x / {grid.cols};")
+        body.add(f"const int {self.col} = threadIdx.x % {grid.cols};")
+        i, j = body.fresh("i"), body.fresh("j")
+        with _each(body, i, grid.down), _each(body, j, grid.across):
+            body.add(f"{self.sums}[{i}][{j}] = 0;")
+
+    def multiply(self, body: Body, slot: str, sides: tuple[Side, Side]) -> None:
+        """Add a slice's products."""
+        with body.scope(f"if ({self.row} < {self.grid.rows})" if self.idle else ""):
+            self._multiply(body, slot, sides)
+
+    def _multiply(self, body: Body, slot: str, sides: tuple[Side, Side]) -> None:
+        grid, kind = self.grid, self.kind
+        d, i, j = (body.fresh(n) for n in "dij")
+        left, right = body.fresh("left"), body.fresh("right")
+        body.add("#pragma unroll 4")
+        with body.scope(f"for (int {d} = 0; {d} < {self.depth}; {d}++)"):
+            body.add(f"{kind} {left}[{grid.down}], {right}[{grid.across}];")
+            with _each(body, i, grid.down):
+                row = _inside(self.row, i, grid.rows, grid.down, self.rows)
+                body.add(f"{left}[{i}] = {sides[0].cell(slot, d, row)};")
+            with _each(body, j, grid.across):
+                col = _inside(self.col, j, grid.cols, grid.across, self.cols)
+                body.add(f"{right}[{j}] = {sides[1].cell(slot, d, col)};")
+            with _each(body, i, grid.down), _each(body, j, grid.across):
+                body.add(self._step(f"{self.sums}[{i}][{j}]", f"{left}[{i}]", f"{right}[{j}]"))
+
+    def _step(self, term: str, a: str, b: str) -> str:
+        kind = self.kind
+        if kind in ("float", "double"):
+            return f"{term} = fma{'f' if kind == 'float' else ''}({a}, {b}, {term});"
+        if kind == "bool":
+            return f"{term} = {term} | ({a} & {b});"
+        return f"{term} = lj_add<{kind}>({term}, lj_mul<{kind}>({a}, {b}));"
+
+    def elements(self, body: Body) -> Iterator[tuple[str, str, str, Sequence[str]]]:
+        """Loops over what the thread holds."""
+        grid = self.grid
+        row, col, i, j = (body.fresh(n) for n in "rcij")
+        with _each(body, i, grid.down), _each(body, j, grid.across):
+            body.add(f"const int {row} = {self.row} + {i} * {grid.rows};")
+            body.add(f"const int {col} = {self.col} + {j} * {grid.cols};")
+            tests = [f"{self.row} < {grid.rows}"] if self.idle else []
+            yield row, col, f"{self.sums}[{i}][{j}]", tests
 
 
 def _inside(first: str, k: str, stride: int, steps: int, count: int) -> str:
@@ -257,7 +316,111 @@ def _inside(first: str, k: str, stride: int, steps: int, count: int) -> str:
     return place if steps * stride <= count else f"min({place}, {count - 1})"
 
 
-def _contiguous_along(value: ir.Value, var: str) -> bool:
-    """Whether a side is read along a variable of the sum."""
-    found: Sequence[LoadValue] = [n for n in analysis.nodes(value) if isinstance(n, LoadValue)]
-    return any(same(dims.coefficient(n.offset, var), 1) for n in found)
+# ---- tensor cores
+
+
+@record
+class Fragments:
+    """How warps share a tile: `down` by `across` products of 16 rows and 8 columns for each of
+    `rows` by `cols` warps.
+    """
+
+    rows: int
+    cols: int
+    down: int
+    across: int
+
+
+def fragments_of(rows: int, cols: int, warps: int) -> tuple[Fragments, bool] | None:
+    """The fragments with the least work for a warp, and among those the squarest; whether some
+    warps have none. None if they do not fit its registers.
+    """
+    high, wide = -(-rows // ROWS), -(-cols // COLUMNS)
+    found: list[tuple[tuple[int, int], Fragments]] = []
+    for r in range(1, warps + 1):
+        for c in range(1, warps // r + 1):
+            made = Fragments(r, c, -(-high // r), -(-wide // c))
+            if (made.down * 4) * made.across <= MOST_HELD:
+                score = made.down * made.across, abs(2 * made.down - made.across)
+                found.append((score, made))
+    if not found:
+        return None
+    best = min(found, key=lambda f: f[0])[1]
+    return best, best.rows * best.cols < warps
+
+
+class _Products:
+    """Each warp computes products on tensor cores."""
+
+    kind = "u16"
+    depth = DEPTH_OF_CORES
+
+    def __init__(self, dtype: dt.DType, fragments: Fragments, idle: bool) -> None:
+        self.dtype, self.fragments, self.idle = dtype, fragments, idle
+        self.height = fragments.rows * fragments.down * ROWS
+        self.width = fragments.cols * fragments.across * COLUMNS
+
+    def declare(self, body: Body) -> None:
+        """Zeros in registers, and where in the tile the warp is."""
+        f = self.fragments
+        self.sums, self.lane, self.warp = (body.fresh(n) for n in ("sum", "lane", "warp"))
+        self.row, self.col = body.fresh("row"), body.fresh("col")
+        body.add(f"float {self.sums}[{f.down}][{f.across}][4];")
+        body.add(f"const int {self.lane} = threadIdx.x & 31, {self.warp} = threadIdx.x >> 5;")
+        body.add(f"const int {self.row} = {self.warp} / {f.cols} * {f.down * ROWS};")
+        body.add(f"const int {self.col} = {self.warp} % {f.cols} * {f.across * COLUMNS};")
+        i, j, e = (body.fresh(n) for n in "ije")
+        with _each(body, i, f.down), _each(body, j, f.across), _each(body, e, 4):
+            body.add(f"{self.sums}[{i}][{j}][{e}] = 0;")
+
+    def multiply(self, body: Body, slot: str, sides: tuple[Side, Side]) -> None:
+        """Add a slice's products: no warp is divided, as all lanes of one go the same way."""
+        f = self.fragments
+        d = body.fresh("d")
+        with (
+            body.scope(f"if ({self.warp} < {f.rows * f.cols})" if self.idle else ""),
+            _each(body, d, self.depth // 16),
+        ):
+            self._multiply(body, slot, sides, d)
+
+    def _multiply(self, body: Body, slot: str, sides: tuple[Side, Side], d: str) -> None:
+        f, lane = self.fragments, self.lane
+        a, b, i, j = (body.fresh(n) for n in "abij")
+        left, right = sides
+        body.add(f"u32 {a}[{f.down}][4], {b}[{f.across}][2];")
+        with _each(body, i, f.down):
+            # rows 0 to 7 and 8 to 15 at the first depths, then both at the others
+            upper, lower = f"({lane} >> 4) * 8", f"({lane} & 15)"
+            if not left.deep:
+                upper, lower = f"({lane} & 7) + ({lane} >> 4) * 8", f"({lane} >> 3 & 1) * 8"
+            cell = left.cell(slot, f"16 * {d} + {upper}", f"{self.row} + {ROWS} * {i} + {lower}")
+            body.add(f"lj_matrices4<{_word(not left.deep)}>({a}[{i}], &{cell});")
+        with _each(body, j, f.across):
+            upper, lower = f"({lane} >> 3 & 1) * 8", f"({lane} & 7)"
+            if not right.deep:
+                upper, lower = f"({lane} & 15)", "0"
+            cell = right.cell(
+                slot, f"16 * {d} + {upper}", f"{self.col} + {COLUMNS} * {j} + {lower}"
+            )
+            body.add(f"lj_matrices2<{_word(not right.deep)}>({b}[{j}], &{cell});")
+        with _each(body, i, f.down), _each(body, j, f.across):
+            name = "lj_mma_f16" if self.dtype == dt.float16 else "lj_mma_bf16"
+            body.add(f"{name}({self.sums}[{i}][{j}], {a}[{i}], {b}[{j}]);")
+
+    def elements(self, body: Body) -> Iterator[tuple[str, str, str, Sequence[str]]]:
+        """Loops over what the thread holds."""
+        f, lane = self.fragments, self.lane
+        row, col, i, j, e = (body.fresh(n) for n in "rcije")
+        with _each(body, i, f.down), _each(body, j, f.across), _each(body, e, 4):
+            down, right = f"({lane} >> 2) + 8 * ({e} >> 1)", f"2 * ({lane} & 3) + ({e} & 1)"
+            body.add(f"const int {row} = {self.row} + {ROWS} * {i} + {down};")
+            body.add(f"const int {col} = {self.col} + {COLUMNS} * {j} + {right};")
+            tests = [f"{self.warp} < {f.rows * f.cols}"] if self.idle else []
+            yield row, col, f"{self.sums}[{i}][{j}][{e}]", tests
+
+
+def _word(test: bool) -> str:
+    return "true" if test else "false"
+
+
+assert math.gcd(DEPTH, 16) == 16, "copies of 16 bytes fill a slice"

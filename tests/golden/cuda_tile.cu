@@ -12,73 +12,104 @@ k_phase0(const i64* __restrict__ table) {
       const i64 end_2 = 64;
       for (i64 mt = 0; mt < end_2; mt += 8) {
         {
-          const i64 m_8 = mt;
-          const i64 n_9 = nt;
-          const i64 m_end_10 = 64;
-          const i64 n_end_11 = 96;
-          const i64 depth_6 = 80;
-          __shared__ float lhs_3[16][9];
-          __shared__ float rhs_4[16][49];
-          float sum_5[2][1];
-          const int row_12 = threadIdx.x / 48;
-          const int col_13 = threadIdx.x % 48;
+          const i64 m_5 = mt;
+          const i64 m_end_6 = 64;
+          const i64 n_7 = nt;
+          const i64 n_end_8 = 96;
+          __shared__ __align__(16) float lhs_3[3][16][12];
+          __shared__ __align__(16) float rhs_4[3][16][52];
+          const i64 depth_9 = 80;
+          const float* const base_10 = b + ((96 * 0) + n_7);
+          const bool wide_11 = lj_aligned<float, 4>(base_10);
+          float sum_12[2][1];
+          const int row_13 = threadIdx.x / 48;
+          const int col_14 = threadIdx.x % 48;
           #pragma unroll
-          for (int i_14 = 0; i_14 < 2; i_14++) {
+          for (int i_15 = 0; i_15 < 2; i_15++) {
             #pragma unroll
-            for (int j_15 = 0; j_15 < 1; j_15++) sum_5[i_14][j_15] = 0;
+            for (int j_16 = 0; j_16 < 1; j_16++) {
+              sum_12[i_15][j_16] = 0;
+            }
           }
-          for (i64 from_7 = 0; from_7 < depth_6; from_7 += 16) {
-            __syncthreads();
-            for (int cell_17 = threadIdx.x; cell_17 < 128; cell_17 += 256) {
-              const int at_16 = cell_17 % 16, at_16_o = cell_17 / 16;
-              const i64 m = m_8 + at_16_o;
-              float at_16_v = 0;
-              if (m < m_end_10 && from_7 + at_16 < depth_6) {
-                i64 k_18 = from_7 + at_16;
-                const i64 k = k_18;
-                const float t_19 = a[(k + (80 * m))];
-                at_16_v = t_19;
-              }
-              lhs_3[at_16][at_16_o] = at_16_v;
+          const i64 slices_18 = (depth_9 + 15) / 16;
+          __syncthreads();
+          int put_19 = 0, at_20 = 0;
+          #pragma unroll 1
+          for (i64 slice_17 = -2; slice_17 < slices_18; slice_17++) {
+            if (slice_17 >= 0) {
+              lj_wait<1>();
+              __syncthreads();
             }
-            for (int cell_21 = threadIdx.x; cell_21 < 768; cell_21 += 256) {
-              const int at_20 = cell_21 / 48, at_20_o = cell_21 % 48;
-              const i64 n = n_9 + at_20_o;
-              float at_20_v = 0;
-              if (n < n_end_11 && from_7 + at_20 < depth_6) {
-                i64 k_22 = from_7 + at_20;
-                const i64 k = k_22;
-                const float t_23 = b[((96 * k) + n)];
-                at_20_v = t_23;
+            if (slice_17 + 2 < slices_18) {
+              const i64 begin_21 = (slice_17 + 2) * 16;
+              #pragma unroll 1
+              for (int cell_22 = threadIdx.x; cell_22 < 128; cell_22 += 256) {
+                const int at_23 = cell_22 % 16, place_24 = cell_22 / 16;
+                const i64 m = m_5 + place_24;
+                const bool inside_25 = m < m_end_6 && begin_21 + at_23 < depth_9;
+                i64 k_26 = begin_21 + at_23;
+                const i64 k = k_26;
+                lj_copy<4>(&lhs_3[put_19][at_23][place_24], a + (inside_25 ? (k + (80 * m)) : 0), inside_25 ? 4 : 0);
               }
-              rhs_4[at_20][at_20_o] = at_20_v;
-            }
-            __syncthreads();
-            if (row_12 < 4) {
-              #pragma unroll 4
-              for (int d_26 = 0; d_26 < 16; d_26++) {
-                float left_24[2], right_25[1];
-                #pragma unroll
-                for (int i_14 = 0; i_14 < 2; i_14++) left_24[i_14] = lhs_3[d_26][row_12 + i_14 * 4];
-                #pragma unroll
-                for (int j_15 = 0; j_15 < 1; j_15++) right_25[j_15] = rhs_4[d_26][col_13 + j_15 * 48];
-                #pragma unroll
-                for (int i_14 = 0; i_14 < 2; i_14++) {
-                  #pragma unroll
-                  for (int j_15 = 0; j_15 < 1; j_15++) sum_5[i_14][j_15] = fmaf(left_24[i_14], right_25[j_15], sum_5[i_14][j_15]);
+              if (wide_11) {
+                #pragma unroll 1
+                for (int cell_27 = threadIdx.x; cell_27 < 192; cell_27 += 256) {
+                  const int place_29 = cell_27 % 12 * 4, at_28 = cell_27 / 12;
+                  const i64 n = n_7 + place_29;
+                  const i64 left_30 = begin_21 + at_28 < depth_9 ? n_end_8 - n : 0;
+                  const int count_31 = left_30 < 0 ? 0 : left_30 < 4 ? (int)left_30 : 4;
+                  i64 k_32 = begin_21 + at_28;
+                  const i64 k = k_32;
+                  lj_copy<16>(&rhs_4[put_19][at_28][place_29], count_31 ? b + ((96 * k) + n) : base_10, 4 * count_31);
+                }
+              }
+              else {
+                #pragma unroll 1
+                for (int cell_33 = threadIdx.x; cell_33 < 768; cell_33 += 256) {
+                  const int place_35 = cell_33 % 48, at_34 = cell_33 / 48;
+                  const i64 n = n_7 + place_35;
+                  const bool inside_36 = n < n_end_8 && begin_21 + at_34 < depth_9;
+                  i64 k_37 = begin_21 + at_34;
+                  const i64 k = k_37;
+                  lj_copy<4>(&rhs_4[put_19][at_34][place_35], b + (inside_36 ? ((96 * k) + n) : 0), inside_36 ? 4 : 0);
                 }
               }
             }
+            lj_commit();
+            put_19 = put_19 == 2 ? 0 : put_19 + 1;
+            if (slice_17 < 0) continue;
+            if (row_13 < 4) {
+              #pragma unroll 4
+              for (int d_38 = 0; d_38 < 16; d_38++) {
+                float left_41[2], right_42[1];
+                #pragma unroll
+                for (int i_39 = 0; i_39 < 2; i_39++) {
+                  left_41[i_39] = lhs_3[at_20][d_38][row_13 + i_39 * 4];
+                }
+                #pragma unroll
+                for (int j_40 = 0; j_40 < 1; j_40++) {
+                  right_42[j_40] = rhs_4[at_20][d_38][col_14 + j_40 * 48];
+                }
+                #pragma unroll
+                for (int i_39 = 0; i_39 < 2; i_39++) {
+                  #pragma unroll
+                  for (int j_40 = 0; j_40 < 1; j_40++) {
+                    sum_12[i_39][j_40] = fmaf(left_41[i_39], right_42[j_40], sum_12[i_39][j_40]);
+                  }
+                }
+              }
+            }
+            at_20 = at_20 == 2 ? 0 : at_20 + 1;
           }
           #pragma unroll
-          for (int i_14 = 0; i_14 < 2; i_14++) {
+          for (int i_45 = 0; i_45 < 2; i_45++) {
             #pragma unroll
-            for (int j_15 = 0; j_15 < 1; j_15++) {
-              const int r_27 = row_12 + i_14 * 4;
-              const int c_28 = col_13 + j_15 * 48;
-              const i64 m = m_8 + r_27, n = n_9 + c_28;
-              if (m < m_end_10 && n < n_end_11 && r_27 < 8 && c_28 < 48 && row_12 < 4) {
-                c[((96 * m) + n)] = sum_5[i_14][j_15];
+            for (int j_46 = 0; j_46 < 1; j_46++) {
+              const int r_43 = row_13 + i_45 * 4;
+              const int c_44 = col_14 + j_46 * 48;
+              const i64 m = m_5 + r_43, n = n_7 + c_44;
+              if (m < m_end_6 && n < n_end_8 && r_43 < 8 && c_44 < 48 && row_13 < 4) {
+                c[((96 * m) + n)] = sum_12[i_45][j_46];
               }
             }
           }
