@@ -16,7 +16,7 @@ from benchmarks import (
     search,
     serve,
     speed,
-    steps,
+    steps_table,
 )
 from benchmarks.race import __main__ as race
 
@@ -31,20 +31,21 @@ MEASUREMENTS = {
     "search": search.main,
     "serve": serve.main,
     "speed": speed.main,
-    "steps": steps.main,
 }
+# Those that take arguments of their own.
+PARTS = {"programs": examples.main, "steps": steps_table.main}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("name", choices=sorted([*MEASUREMENTS, "programs", "race"]))
+    parser.add_argument("name", choices=sorted([*MEASUREMENTS, *PARTS, "race"]))
     parser.add_argument("--out", default="out", help="folder of the JSON result")
     options, rest = parser.parse_known_args()
     if options.name == "race":
         race.main([*rest, "--out", options.out])
         return
-    if options.name == "programs":
-        examples.main(options.out, rest)
+    if options.name in PARTS:
+        PARTS[options.name](options.out, rest)
         return
     if rest:
         parser.error(f"unknown arguments: {' '.join(rest)}")

@@ -4,8 +4,8 @@
     python -m benchmarks programs --only vae pinn
 
 Each runs in a process of its own, into `out/programs`. What comes of it is read from what it
-prints. A program whose data are not installed is named and counts as not run; any other end but the
-promised one makes the command fail.
+prints, which stays there as text. A program whose data are not installed is named and counts as not
+run; any other end but the promised one makes the command fail.
 """
 
 from __future__ import annotations
@@ -84,6 +84,7 @@ def run(promise: Promise, out: Path) -> dict[str, Any]:
         command += ["--out", str(out)]
     started = time.perf_counter()
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=out)
+    (out / f"{promise.name}.txt").write_text(done.stdout)
     row: dict[str, Any] = {"promised": promise.bound(), "seconds": time.perf_counter() - started}
     if done.returncode:
         missing = MISSING.search(done.stderr)

@@ -1,28 +1,14 @@
-"""The compiled steps of the example programs on lumjax and, the same source, on JAX and optax.
-
-One process, the steps taking turns; each is first called with an empty cache, which is its cold
-time. Prints a table, and saves it as Markdown and JSON.
-"""
+"""The training steps of the example programs with arguments, for `steps_table` and tests."""
 
 from __future__ import annotations
 
-import json
-import statistics
-import sys
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 
-import lumjax
-from benchmarks.peers import jax_modules, load
-from benchmarks.timing import interleaved, once
-
 FOLDER = Path(__file__).resolve().parent.parent / "examples" / "train"
-ROUNDS = 11
-
 
 Built: TypeAlias = "tuple[Any, tuple[Any, ...]]"
 RNG = np.random.default_rng(0)
@@ -104,59 +90,3 @@ STEPS: dict[str, tuple[str, Callable[[Any], Built]]] = {
     "pinn": ("pinn", pinn),
     "rl": ("rl", rl),
 }
-
-
-def caller(built: Built, wait: Callable[[Any], Any]) -> Callable[[], Any]:
-    """Takes the next step and waits for it."""
-    step, args = built
-    state, rest = [args[0]], args[1:]
-
-    def run() -> None:
-        state[0], *_ = wait(step(state[0], *rest))
-
-    return run
-
-
-def measure(name: str) -> dict[str, Any]:
-    """Seconds of the first and of later steps on both."""
-    import jax
-
-    program, build = STEPS[name]
-    path = FOLDER / f"{program}.py"
-    with tempfile.TemporaryDirectory() as folder, lumjax.config.scope(cache_dir=folder):
-        runs = {
-            "lumjax": caller(build(load(path, {})), lambda out: out),
-            "jax": caller(build(load(path, jax_modules())), jax.block_until_ready),
-        }
-        cold = {peer: once(run) for peer, run in runs.items()}
-        times = interleaved(runs, ROUNDS)
-    return {"cold": cold, "seconds": times}
-
-
-def table(found: dict[str, Any]) -> str:
-    """As Markdown: milliseconds, and what lumjax takes for each that JAX takes."""
-    lines = [
-        "| step | lumjax, ms | JAX, ms | ratio | first call, s | JAX's, s |",
-        "|---|---|---|---|---|---|",
-    ]
-    for name, row in found.items():
-        ours, theirs = (statistics.median(row["seconds"][p]) * 1e3 for p in ("lumjax", "jax"))
-        cold = row["cold"]
-        lines.append(
-            f"| {name} | {ours:.2f} | {theirs:.2f} | {ours / theirs:.2f} "
-            f"| {cold['lumjax']:.1f} | {cold['jax']:.1f} |"
-        )
-    return "\n".join(lines) + "\n"
-
-
-def main(out: str) -> None:
-    """Measure all of them."""
-    sys.path.insert(0, str(FOLDER))  # where the examples find what they share
-    found = {}
-    for name in STEPS:
-        found[name] = measure(name)
-        print(table({name: found[name]}).splitlines()[-1], flush=True)
-    folder = Path(out)
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "steps.md").write_text(table(found))
-    (folder / "steps.json").write_text(json.dumps(found, indent=1))

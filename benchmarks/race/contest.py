@@ -68,10 +68,20 @@ class Result:
 
 
 class Seat:
-    """The other end of a peer's process; started anew if it dies."""
+    """The other end of a peer's process; started anew if it dies or takes longer than its patience.
+    A `kind` other than Stand is what answers in it.
+    """
 
-    def __init__(self, peer: str, threads: int, scratch: str) -> None:
+    def __init__(
+        self,
+        peer: str,
+        threads: int,
+        scratch: str,
+        kind: type | None = None,
+        patience: float = PATIENCE,
+    ) -> None:
         self.peer, self.threads, self.scratch = peer, threads, scratch
+        self.kind, self.patience = kind, patience
         self._start()
 
     def _start(self) -> None:
@@ -81,7 +91,7 @@ class Seat:
         os.environ.update(settings(self.peer, self.threads, self.scratch))
         try:
             self.process = context.Process(
-                target=serve, args=(self.peer, self.threads, theirs), daemon=False
+                target=serve, args=(self.peer, self.threads, theirs, self.kind), daemon=False
             )
             self.process.start()
         finally:
@@ -93,9 +103,9 @@ class Seat:
         """The answer to a request, and what went wrong."""
         try:
             self.connection.send(request)
-            if self.connection.poll(PATIENCE):
+            if self.connection.poll(self.patience):
                 return self.connection.recv()
-            why = f"no answer in {PATIENCE:.0f} s"
+            why = f"no answer in {self.patience:.0f} s"
         except (EOFError, OSError):
             why = "its process died"
         self.close()
@@ -116,13 +126,15 @@ class Seat:
 
 
 @contextmanager
-def seated(peers: Sequence[str], threads: int) -> Iterator[dict[str, Seat]]:
+def seated(
+    peers: Sequence[str], threads: int, kind: type | None = None, patience: float = PATIENCE
+) -> Iterator[dict[str, Seat]]:
     """The peers' processes."""
     with ExitStack() as stack:
         seats: dict[str, Seat] = {}
         for peer in peers:
             folder = stack.enter_context(tempfile.TemporaryDirectory())
-            seats[peer] = Seat(peer, threads, folder)
+            seats[peer] = Seat(peer, threads, folder, kind, patience)
             stack.callback(seats[peer].close)
         yield seats
 

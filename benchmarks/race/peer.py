@@ -52,11 +52,13 @@ def settings(peer: str, threads: int, scratch: str) -> dict[str, str]:
     }
 
 
-def serve(peer: str, threads: int, connection: Connection) -> None:
-    """Answer requests (name, arguments) until None comes. An answer is (value, error)."""
+def serve(peer: str, threads: int, connection: Connection, kind: Any = None) -> None:
+    """Answer requests (name, arguments) until None comes, by what a Stand, or another `kind`, has
+    under the name. An answer is (value, error).
+    """
     if hasattr(os, "sched_setaffinity"):  # Linux has it
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
-    stand = Stand(peer, threads)
+    stand = (kind or Stand)(peer, threads)
     while (request := connection.recv()) is not None:
         name, *arguments = request
         try:
