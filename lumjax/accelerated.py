@@ -1,11 +1,13 @@
 """Programs for CUDA, as far as they differ from the CPU's: other kernels, launched otherwise.
 
-What has no CUDA kernel yet (loops, choices, operations and dtypes that the renderer doesn't know)
-runs through `eval`; what a loop's body does in turn is compiled for CUDA.
+Loops and choices are launches that the host makes one after the other. What has no CUDA kernel yet
+(operations and dtypes that the renderer doesn't know) runs through `eval`, and with it a loop that
+has such a thing in its body.
 """
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -14,19 +16,20 @@ from lumjax.config import config
 from lumjax.cpu.runtime import Compiled, Step
 from lumjax.cuda import runtime
 from lumjax.cuda.contract import lower_contraction
+from lumjax.cuda.host import run_steps
 from lumjax.cuda.render import unsupported
 from lumjax.cuda.scalar import supported
 from lumjax.egraph.plan import Found
 from lumjax.egraph.search import budget_of_config, search
 from lumjax.errors import LumjaxError, UnsupportedError
 from lumjax.kernel.ir import Kernel
-from lumjax.kernel.region import Alone, Region, cut
+from lumjax.kernel.region import Region, cut
 from lumjax.kernel.scalar import lower_scalar
 from lumjax.kernel.term import Group
 from lumjax.kernel.verify import check_kernel
 from lumjax.native import Checked, Unsupported
 from lumjax.runner import Runner, Segment
-from lumjax.stages import Evaluated, Native, Planner, Stage
+from lumjax.stages import Evaluated, Native, Nested, Nester, Planner, Stage
 from lumjax.target import Target
 from lumjax.trace.core import Atom, Jaxpr, Var
 from lumjax.trace.form import Barrier, Opaque
@@ -56,7 +59,7 @@ def target_of(backend: str) -> Target:
 
 
 def stages_of(
-    jaxpr: Jaxpr, target: Target, planner: Planner | None = None
+    jaxpr: Jaxpr, target: Target, nester: Nester, planner: Planner | None = None
 ) -> tuple[list[Stage], dict[Var, Atom]]:
     """Every step compiled or evaluated, and the variables that barriers rename."""
     stages: list[Stage] = []
@@ -72,15 +75,15 @@ def stages_of(
         elif isinstance(step.form, Barrier):
             for out, atom in zip(step.eqn.outputs, step.eqn.inputs, strict=True):
                 renamed[out] = renamed.get(atom, atom) if isinstance(atom, Var) else atom
+        elif isinstance(step.form, Opaque):
+            stages.append(Evaluated(step.eqn, step.form.why))
         else:
-            stages.append(Evaluated(step.eqn, _why(step)))
+            programs = nester(step.form)
+            if isinstance(programs, str):
+                stages.append(Evaluated(step.eqn, programs))
+            else:
+                stages.append(Nested(step.eqn, step.form, programs))
     return stages, renamed
-
-
-def _why(step: Alone) -> str:
-    if isinstance(step.form, Opaque):
-        return step.form.why
-    return "loops and choices are run by the host on CUDA"
 
 
 def _compiled(
@@ -151,24 +154,31 @@ class Launches:
     """The kernels of a segment, one after the other."""
 
     def __init__(self, segment: Segment) -> None:
-        self._steps: list[runtime.Step] = []
-        for step in segment.steps:
-            assert isinstance(step, Step), "no loop runs within a launch, and nothing is copied"
-            kernel = _kernels[step.compiled.digest]
-            self._steps.append(runtime.Step(kernel, step.slots, step.sizes))
+        self._steps = segment.steps
 
     @property
     def launches(self) -> int:
-        """How many kernels are launched."""
-        return sum(len(step.kernel.phases) for step in self._steps)
+        """How many kernels are launched, not counting those of loops."""
+        return sum(len(s.compiled.kernel.phases) for s in self._steps if isinstance(s, Step))
 
     def run(self, values: Sequence[int]) -> None:
         """Run on a table of addresses and sizes.
 
         Raises ptx.ExecutionError for what a kernel must not do.
         """
-        for step in self._steps:
-            step.run(values)
+        run_steps(self, self._steps, list(values))
+
+    def launch(self, step: Step, table: Sequence[int]) -> None:
+        """Run a kernel."""
+        _kernels[step.compiled.digest].run([table[p] for p in step.slots], step.sizes)
+
+    def copy(self, target: int, source: int, size: int) -> None:
+        """Copy bytes, which are the host's here."""
+        ctypes.memmove(target, source, size)
+
+    def read(self, address: int, size: int) -> bytes:
+        """What is at an address of the host."""
+        return ctypes.string_at(address, size)
 
 
 class Launcher(Runner):

@@ -136,7 +136,7 @@ class Executable:
         while True:
             with config.scope(search_memory=bound):
                 if self._cuda:
-                    made = self._cuda.stages_of(self.jaxpr, self.target, planner)
+                    made = self._cuda.stages_of(self.jaxpr, self.target, inside_of, planner)
                 else:
                     made = stages_of(self.jaxpr, self.target, inside_of, planner)
             self.stages, self._renamed = made

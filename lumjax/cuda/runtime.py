@@ -100,18 +100,3 @@ def compiled(kernel: Kernel) -> Emulated:
             phases = tuple(code[launch.name] for launch in rendered.launches)
             found = _loaded[digest] = Emulated(kernel, rendered, phases, digest)
         return found
-
-
-@record(eq=False)
-class Step:
-    """One kernel of a program: where in the program's table its own entries are, and the values of
-    its sizes.
-    """
-
-    kernel: Emulated
-    places: Sequence[int]
-    sizes: Mapping[str, int]
-
-    def run(self, table: Sequence[int]) -> None:
-        """Run on a program's table."""
-        self.kernel.run([table[p] for p in self.places], self.sizes)

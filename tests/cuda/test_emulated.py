@@ -70,8 +70,8 @@ def test_a_training_step_equals_the_cpus():
 
 def test_explain_tells_of_the_target_and_of_what_has_no_kernel():
     def f(x):
-        total, rows = lumjax.lax.scan(lambda c, y: (c + jnp.sin(y), c), jnp.zeros(3), x)
-        return jnp.sort(rows, axis=0), total * 2
+        total, rows = lumjax.lax.scan(lambda c, y: (c + jnp.sort(y), c), jnp.zeros(3), x)
+        return rows, total * 2
 
     (x,) = arrays((30, 3))
     g = lumjax.jit(f, backend="cuda:emulated", search=0)
@@ -79,8 +79,40 @@ def test_explain_tells_of_the_target_and_of_what_has_no_kernel():
     report = lumjax.explain(g, x)
     text = str(report)
     assert "on cuda (sm_80" in text
-    assert "eval: scan: loops and choices are run by the host on CUDA" in text
+    assert "eval: scan: sort in it runs through eval: " in text
     assert "__global__" in report.executable.as_text()
+
+
+LOOPS = {
+    "scan": lambda x: lumjax.lax.scan(lambda c, y: (c * 0.5 + jnp.sin(y), c), jnp.zeros(3), x),
+    "from the end": lambda x: lumjax.lax.scan(
+        lambda c, y: (jnp.tanh(c) + y, c * y), x[0], x, reverse=True),
+    "no step": lambda x: lumjax.lax.scan(lambda c, y: (c + y, c), jnp.ones(3), x[:0])[0],
+    "a carry that stays": lambda x: lumjax.lax.scan(
+        lambda c, y: ((c[0] + y, c[1]), c[1] * y), (x[0], x[1]), x),
+    "while": lambda x: lumjax.lax.while_loop(
+        lambda c: jnp.sum(c[1]) < 100, lambda c: (c[0] + 1, c[1] * 1.5 + 1), (0, jnp.abs(x[0]))),
+    "while that does nothing": lambda x: lumjax.lax.while_loop(
+        lambda c: jnp.sum(c) > 1e9, lambda c: c * 2, x),
+    "choice": lambda x: [
+        lumjax.lax.switch(k, [jnp.sin, jnp.cos, lambda v: v * 2 + 1], x) for k in (
+            jnp.argmax(x[0]), jnp.argmin(x[0]))],
+    "choice in a loop": lambda x: lumjax.lax.scan(
+        lambda c, y: (lumjax.lax.cond(y[0] > 0, lambda: c + y, lambda: c * 0.5), c), x[0], x),
+    "loop in a loop": lambda x: lumjax.lax.fori_loop(
+        0, 3, lambda k, c: lumjax.lax.scan(lambda d, y: (d + y * k, None), c, x)[0], x[0]),
+    "gradient": lumjax.grad(lambda x: lumjax.lax.scan(
+        lambda c, y: (jnp.tanh(c + y), c), jnp.zeros(3), x)[0].sum()),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_loops_and_choices_are_launches(name):
+    (x,) = arrays((7, 3))
+    f = lumjax.jit(LOOPS[name], backend="cuda:emulated", search=0)
+    close(f(x), lumjax.jit(LOOPS[name], search=0)(x))
+    close(f(x), LOOPS[name](x))
+    assert list(lumjax.explain(f, x).executable.evaluated()) == []
 
 
 def test_a_gpu_is_not_driven_yet():
