@@ -32,7 +32,7 @@ from lumjax.runner import Runner, Segment
 from lumjax.stages import Evaluated, Native, Nested, Nester, Planner, Stage
 from lumjax.target import Target
 from lumjax.trace.core import Atom, Jaxpr, Var
-from lumjax.trace.form import Barrier, Opaque
+from lumjax.trace.form import Barrier, Opaque, Whole
 
 _found: dict[tuple[Any, ...], tuple[Found, list[Checked]]] = {}
 _kernels: dict[str, runtime.Emulated] = {}  # by digest
@@ -77,6 +77,8 @@ def stages_of(
                 renamed[out] = renamed.get(atom, atom) if isinstance(atom, Var) else atom
         elif isinstance(step.form, Opaque):
             stages.append(Evaluated(step.eqn, step.form.why))
+        elif isinstance(step.form, Whole):
+            stages.append(Evaluated(step.eqn, f"{step.eqn.prim.name} has no CUDA kernel"))
         else:
             programs = nester(step.form)
             if isinstance(programs, str):

@@ -295,7 +295,9 @@ class Reader:
             before = tuple(
                 part(g, k, target) for g, k in zip(traced.plan.groups, traced.kernels, strict=True)
             )
-        after = tuple(self._checked(k) for k in stage.kernels)
+        after = tuple(
+            self._checked(k) if k.group.roots else self._whole(stage, k) for k in stage.kernels
+        )
         return Searched(
             number,
             region.key,
@@ -309,6 +311,20 @@ class Reader:
             before,
             after,
             found.plan.truncated,
+        )
+
+    def _whole(self, stage: Native, item: Checked) -> Part:
+        """The kernel of an equation that is a kernel by itself."""
+        kernel, (eqn,) = item.compiled.kernel, stage.eqns
+        return Part(
+            tuple(b.name for b in kernel.outputs),
+            tuple(b.name for b in kernel.inputs),
+            tuple(map(buffer_words, stage.found.plan.outputs)),
+            " + ".join(kernel.programs),
+            eqn.prim.name,
+            (),
+            stage.found.plan.cost,
+            " then ".join(f"{evaluate(p.jobs, sizes_of(kernel))}" for p in kernel.phases),
         )
 
     def _checked(self, item: Checked) -> Part:

@@ -59,7 +59,8 @@ def _native(stages: Iterable[Stage]) -> Iterator[Native]:
     """The compiled regions, those of loops and choices included."""
     for stage in stages:
         if isinstance(stage, Native):
-            yield stage
+            if stage.found.plan.groups:  # else no terms, and nothing to choose from
+                yield stage
         elif isinstance(stage, Nested):
             for program in stage.programs:
                 yield from _native(program.stages)

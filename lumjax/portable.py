@@ -21,7 +21,7 @@ def plans_of(stages: Sequence[Stage]) -> dict[str, Any]:
         stage = waiting.pop()
         if isinstance(stage, Nested):
             waiting += [s for p in stage.programs for s in p.stages]
-        if isinstance(stage, Native):
+        if isinstance(stage, Native) and stage.found.plan.groups:
             region = stage.region
             found[region.key] = plan_text(stage.found.plan, Operations(region))
     return {"planner": planner_version(), "regions": found}

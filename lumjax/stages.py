@@ -26,6 +26,7 @@ from lumjax.egraph.plan import Budget, Found, Report
 from lumjax.egraph.scalar import Operations
 from lumjax.egraph.search import budget_of_config, search, stored
 from lumjax.egraph.text import report_from
+from lumjax.fixed import compiled_alone, with_uniforms
 from lumjax.kernel.region import Alone, Region, cut
 from lumjax.native import Checked, Unsupported, all_checked, begin_checked
 from lumjax.profile import profiled
@@ -33,7 +34,7 @@ from lumjax.ready import is_kept, keep, ready
 from lumjax.record import record
 from lumjax.target import Target
 from lumjax.trace.core import Atom, Eqn, Jaxpr, Var
-from lumjax.trace.form import Barrier, Nest, Opaque
+from lumjax.trace.form import Barrier, Nest, Opaque, Whole
 from lumjax.trace.simplify import uncollected
 from lumjax.workers import compile_together, count_for
 
@@ -139,7 +140,7 @@ def stages_of(
     """Every step compiled, and the variables that barriers rename."""
     stages: list[Stage] = []
     renamed: dict[Var, Atom] = {}
-    steps = cut(jaxpr, native=supported)
+    steps = cut(with_uniforms(jaxpr), native=supported)
     if planner is None:
         _ahead([s for s in steps if isinstance(s, Region)], target)
     for step in steps:
@@ -149,6 +150,8 @@ def stages_of(
                     renamed[out] = renamed.get(atom, atom) if isinstance(atom, Var) else atom
             elif isinstance(step.form, Opaque):
                 stages.append(Evaluated(step.eqn, step.form.why))
+            elif isinstance(step.form, Whole):
+                stages.append(_whole(step, target))
             else:
                 programs = nester(step.form)
                 if isinstance(programs, str):
@@ -166,6 +169,14 @@ def stages_of(
             continue
         stages.append(Native(step, found, tuple(kernels)))
     return stages, renamed
+
+
+def _whole(step: Alone, target: Target) -> Native | Evaluated:
+    """An equation that is a kernel of its own."""
+    try:
+        return Native(*compiled_alone(step, target))
+    except Unsupported as e:
+        return Evaluated(step.eqn, str(e))
 
 
 def _key(region: Region, target: Target) -> tuple[Any, ...]:

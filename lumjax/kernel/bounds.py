@@ -16,6 +16,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import assert_never
 
+from lumjax import dtype as dt
 from lumjax.kernel.ir import (
     Accumulate,
     Accumulator,
@@ -40,6 +41,7 @@ from lumjax.trace.dim import Dim, Expr, IndexOp
 from lumjax.trace.expr import from_terms, leaves, proves, terms_of
 
 INDEX_LIMIT = 1 << 62  # bytes: offsets are 64-bit
+BYTES = (dt.int8, dt.uint8)  # what a Let of these may be is known
 
 
 @record
@@ -170,6 +172,9 @@ class _Walk:
             end = self.end(expr) if self.open else None
             if isinstance(end, int):
                 high = end - 1 if high is None else min(high, end - 1)
+        elif value.dtype in BYTES:
+            info = dt.iinfo(value.dtype)
+            low, high = int(info.min), int(info.max)
         self.count += 1
         symbol = dims.symbol(f"{name}.{self.count}", low, high)
         if end is not None and low is not None:

@@ -39,6 +39,7 @@ from lumjax.trace.form import (
     Scatter,
     Single,
     Size,
+    Whole,
 )
 from lumjax.trace.simplify import freeze, uncollected
 
@@ -116,6 +117,8 @@ def classify(eqn: Eqn, native: NativeTest | None = None) -> Form:
     for atom in (*eqn.inputs, *eqn.outputs):
         if atom.aval.dtype not in dt.NUMERIC or dt.is_complex(atom.aval.dtype):
             return Opaque(f"{dt.short_name(atom.aval.dtype)} values are computed by eval")
+    if isinstance(form, Whole):
+        return form if has_text(eqn.params) else Opaque("its parameters have no stable text")
     if isinstance(form, Expand) or len(eqn.outputs) != 1:
         return Opaque(f"{eqn.prim.name} has no single-output form")
     if not has_text(eqn.params):

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from lumjax import dtype as dt
-from lumjax.ops.arithmetic import div, max
+from lumjax.ops.arithmetic import div, max, max_p, min_p
 from lumjax.ops.checks import (
     Batched,
     Dims,
@@ -25,14 +25,14 @@ from lumjax.ops.checks import (
     silent,
 )
 from lumjax.ops.compare import eq, gt, lt, or_
-from lumjax.ops.elementwise import add, cast, mul, select, sub
+from lumjax.ops.elementwise import add, add_p, cast, mul, mul_p, select, sub
 from lumjax.ops.reduce import highest, is_ordered, lowest
 from lumjax.ops.transcendental import exp, log
 from lumjax.ops.view import full, pad, shape_of, zeros
 from lumjax.trace.aval import ShapedArray
 from lumjax.trace.batch import MappedAxis
 from lumjax.trace.core import Primitive, Sample, Value, aval_of
-from lumjax.trace.form import Form, Opaque
+from lumjax.trace.form import Builder, Cumulate, Form, Map, Opaque, ScalarOp
 
 _Tangents: TypeAlias = Sequence[Value | None]
 _State: TypeAlias = tuple[Value, ...]
@@ -164,8 +164,11 @@ def _cumulative(
     evaluate: Callable[[NDArray, int], NDArray],
     accepts: Callable[[dt.DType], bool],
     tangent: Callable[..., Value] | None,
+    step: Callable[[dt.DType], tuple[ScalarOp | None, dt.DType, Any]],
 ) -> Primitive:
-    """The record of one cumulative operation; `tangent` None means that it is linear."""
+    """The record of one cumulative operation; `tangent` None means that it is linear. `step` gives
+    the operation of one step, the dtype that it is carried in and what it is neutral on.
+    """
 
     def aval(x: ShapedArray, *, axis: int, reverse: bool) -> tuple[ShapedArray, ...]:
         check_dtype(name, x, accepts(x.dtype), "a numeric operand of an ordered or summable dtype")
@@ -197,7 +200,10 @@ def _cumulative(
         return (f(args[0], axis + (axis >= dim), reverse),), (dim,)
 
     def form(x: ShapedArray, *, axis: int, reverse: bool) -> Form:
-        return Opaque(f"{name}: a scan along axis {axis}")
+        op, wide, start = step(x.dtype)
+        return (
+            Opaque(f"{name} in NumPy") if op is None else Cumulate(op, axis, reverse, wide, start)
+        )
 
     return Primitive(
         name,
@@ -208,18 +214,21 @@ def _cumulative(
         transpose=transpose if tangent is None else None,
         batch=batch,
         sums=tangent is None,
-        samples=(
-            Sample((_f32(5),), {"axis": 0, "reverse": False}),
-            Sample((_f32(2, 4, 3),), {"axis": 1, "reverse": True}),
-            Sample((_f32(0, 2),), {"axis": 0, "reverse": False}),
-            Sample((_f32(2, 1),), {"axis": 1, "reverse": True}),
-            Sample((ShapedArray((3, 4), dt.bfloat16),), {"axis": 1, "reverse": False}),
-        ),
+        samples=_SAMPLES,
     )
 
 
 def _f32(*shape: int) -> ShapedArray:
     return ShapedArray(shape, dt.float32)
+
+
+_SAMPLES = (
+    Sample((_f32(5),), {"axis": 0, "reverse": False}),
+    Sample((_f32(2, 4, 3),), {"axis": 1, "reverse": True}),
+    Sample((_f32(0, 2),), {"axis": 0, "reverse": False}),
+    Sample((_f32(2, 1),), {"axis": 1, "reverse": True}),
+    Sample((ShapedArray((3, 4), dt.bfloat16),), {"axis": 1, "reverse": False}),
+)
 
 
 def _is_number(dtype: dt.DType) -> bool:
@@ -230,8 +239,36 @@ def _logsumexp_accumulate(x: NDArray, axis: int) -> NDArray:
     return np.logaddexp.accumulate(x.astype(np.float64), axis=axis)
 
 
+def _emit_logaddexp(b: Builder, x: Any, y: Any) -> Any:
+    """As NumPy computes it: equal infinities have no difference."""
+    apart = b.apply("neg", b.apply("abs", b.apply("sub", x, y)))
+    total = b.apply("add", b.apply("max", x, y), b.apply("log1p", b.apply("exp", apart)))
+    twice = b.apply("add", x, b.const(float(np.log(2.0)), x))
+    return b.apply("select", b.apply("eq", x, y), twice, total)
+
+
+_LOGADDEXP = ScalarOp("logaddexp", 2, np.logaddexp, _emit_logaddexp, 24.0)
+
+
+def _by(combine: Primitive, start: Callable[[dt.DType], Any]) -> Any:
+    """A step of an elementwise operation of two operands."""
+
+    def step(dtype: dt.DType) -> tuple[ScalarOp | None, dt.DType, Any]:
+        wide = dt.accumulation_dtype(dtype)
+        scalar = ShapedArray((), wide)
+        made = combine.form(scalar, scalar)
+        return (made.op, wide, start(wide)) if isinstance(made, Map) else (None, wide, 0)
+
+    return step
+
+
 cumsum_p = _cumulative(
-    "cumsum", cumsum, lambda x, axis: np.cumsum(x, axis, dtype=x.dtype), _is_number, None
+    "cumsum",
+    cumsum,
+    lambda x, axis: np.cumsum(x, axis, dtype=x.dtype),
+    _is_number,
+    None,
+    _by(add_p, lambda dtype: -0.0 if dt.is_floating(dtype) else 0),
 )
 cumprod_p = _cumulative(
     "cumprod",
@@ -239,6 +276,7 @@ cumprod_p = _cumulative(
     lambda x, axis: np.cumprod(x, axis, dtype=x.dtype),
     _is_number,
     _product_tangent,
+    _by(mul_p, lambda _: 1),
 )
 cummax_p = _cumulative(
     "cummax",
@@ -246,6 +284,7 @@ cummax_p = _cumulative(
     np.maximum.accumulate,
     is_ordered,
     _extremum_tangent(gt, lowest),
+    _by(max_p, lambda dtype: lowest(dtype).item()),
 )
 cummin_p = _cumulative(
     "cummin",
@@ -253,7 +292,13 @@ cummin_p = _cumulative(
     np.minimum.accumulate,
     is_ordered,
     _extremum_tangent(lt, highest),
+    _by(min_p, lambda dtype: highest(dtype).item()),
 )
 cumlogsumexp_p = _cumulative(
-    "cumlogsumexp", cumlogsumexp, _logsumexp_accumulate, dt.is_floating, _logsumexp_tangent
+    "cumlogsumexp",
+    cumlogsumexp,
+    _logsumexp_accumulate,
+    dt.is_floating,
+    _logsumexp_tangent,
+    lambda _: (_LOGADDEXP, np.dtype(np.float64), -np.inf),
 )

@@ -30,7 +30,7 @@ from lumjax.ops.checks import (
 )
 from lumjax.ops.compare import eq
 from lumjax.ops.elementwise import add_p, neg, select
-from lumjax.ops.scatter_form import separate_updates
+from lumjax.ops.scatter_form import scalar_operation, separate_updates
 from lumjax.ops.view import (
     batch_first,
     full,
@@ -57,7 +57,7 @@ from lumjax.trace.aval import ShapedArray
 from lumjax.trace.batch import MappedAxis
 from lumjax.trace.core import Linear, Primitive, Sample, Value, aval_of
 from lumjax.trace.dim import Dim, same, same_shape, symbol
-from lumjax.trace.form import Form, Gather, GatherMode, Opaque
+from lumjax.trace.form import Form, Gather, GatherMode, Opaque, Update
 from lumjax.trace.view import IndexMap, coordinates
 
 _Tangents: TypeAlias = Sequence[Value | None]
@@ -150,6 +150,16 @@ def _gather_form(x: ShapedArray, indices: ShapedArray, **p: Any) -> Form:
     )
     if isinstance(fill, complex) or (fill is not None and not dt.is_numeric(x.dtype)):
         return Opaque("gather with a fill value that is not a real number")
+    operand, maps, names, bounds = _reading(x, indices, numbers, sizes)
+    return Gather(operand, maps, names, bounds, mode, fill)
+
+
+def _reading(
+    x: ShapedArray, indices: ShapedArray, numbers: GatherDimensionNumbers, sizes: Shape
+) -> tuple[IndexMap, tuple[IndexMap, ...], tuple[str, ...], tuple[tuple[Dim, Dim], ...]]:
+    """Which element of `x` each of a gather's is: the map, those of the indices that it mentions,
+    their names and ranges.
+    """
     shape = gathered_shape(indices.shape, numbers, sizes)
     place = coordinates(shape)
     rows = [place[k] for k in batch_places(numbers, len(shape))]
@@ -167,8 +177,7 @@ def _gather_form(x: ShapedArray, indices: ShapedArray, **p: Any) -> Form:
         bounds.append((0, x.shape[axis] - sizes[axis]))
         coords[axis] = coords[axis] + symbol(names[j], 0, bounds[j][1])
     maps = [IndexMap(shape, (*rows, j)) for j in range(len(names))]
-    operand = IndexMap(shape, tuple(coords))
-    return Gather(operand, tuple(maps), tuple(names), tuple(bounds), mode, fill)
+    return IndexMap(shape, tuple(coords)), tuple(maps), tuple(names), tuple(bounds)
 
 
 def _gather_jvp(primals: Sequence[Value], tangents: _Tangents, **p: Any) -> Jvp:
@@ -392,9 +401,8 @@ def scatter_record(
     def batch(axis: MappedAxis, args: Sequence[Value], dims: Dims, **p: Any) -> Batched:
         return _scatter_batch(record, axis, args, dims, p)
 
-    def form(x: ShapedArray, indices: ShapedArray, updates: ShapedArray, **p: Any) -> Form:
-        found = separate_updates(x, indices, updates, combine, p)
-        return found or Opaque(f"{name}: updates are applied in order")
+    def form(*avals: ShapedArray, **p: Any) -> Form:
+        return _scatter_form(name, combine, avals, p)
 
     record = Primitive(
         name,
@@ -408,6 +416,23 @@ def scatter_record(
         samples=_scatter_samples(),
     )
     return record
+
+
+def _scatter_form(
+    name: str, combine: Primitive | None, avals: Sequence[ShapedArray], p: dict[str, Any]
+) -> Form:
+    """A choice per element where each is written at most once, else updates in order."""
+    x, indices, updates = avals
+    found = separate_updates(x, indices, updates, combine, p)
+    if found is not None:
+        return found
+    op = scalar_operation(combine, x.dtype)
+    if (combine is None) != (op is None):
+        return Opaque(f"{name} of {dt.short_name(x.dtype)} values is computed by eval")
+    numbers, sizes = scatter_as_gather(p["dimension_numbers"], x.shape, updates.shape)
+    reading = _reading(x, indices, numbers, sizes)
+    clip, dtype = p["mode"] is GatherMode.CLIP, x.dtype
+    return Update(*reading, clip, op, dtype if op is None else dt.accumulation_dtype(dtype))
 
 
 def _written(x: NDArray, updates: NDArray, found: Positions, write: Callable[..., None]) -> NDArray:

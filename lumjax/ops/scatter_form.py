@@ -12,6 +12,15 @@ from lumjax.trace.form import GatherMode, Map, ScalarOp, Scatter
 from lumjax.trace.view import IndexMap, coordinates
 
 
+def scalar_operation(combine: Primitive | None, dtype: Any) -> ScalarOp | None:
+    """The scalar operation of an elementwise primitive of two operands of a dtype."""
+    if combine is None:
+        return None
+    scalar = ShapedArray((), dtype)
+    made = combine.form(scalar, scalar)
+    return made.op if isinstance(made, Map) else None
+
+
 def separate_updates(
     x: ShapedArray, indices: ShapedArray, updates: ShapedArray, combine: Primitive | None, p: Any
 ) -> Scatter | None:
@@ -21,13 +30,9 @@ def separate_updates(
     `combine` is the elementwise operation of an element and its update (None: overwrite), `p` the
     scatter's parameters.
     """
-    op: ScalarOp | None = None
-    if combine is not None:
-        scalar = ShapedArray((), x.dtype)
-        made = combine.form(scalar, scalar)
-        if not isinstance(made, Map):
-            return None
-        op = made.op
+    op = scalar_operation(combine, x.dtype)
+    if combine is not None and op is None:
+        return None
     numbers, sizes = scatter_as_gather(p["dimension_numbers"], x.shape, updates.shape)
     together = dict(
         zip(numbers.start_indices_batching_dims, numbers.operand_batching_dims, strict=True)
@@ -48,7 +53,9 @@ def separate_updates(
     for k, row in zip(batch_places(numbers, updates.ndim), rows, strict=True):
         coords[k] = row
     valid: Dim = 1
-    for a in sorted({*starts, *offsets}):
+    for a in range(x.ndim):
+        if a in numbers.operand_batching_dims:
+            continue
         step = place[a] - starts.get(a, 0)
         if same(sizes[a], 1):
             valid = logical_and(valid, equal(step, 0))

@@ -36,7 +36,7 @@ from lumjax.trace.aval import ShapedArray
 from lumjax.trace.batch import MappedAxis
 from lumjax.trace.core import Primitive, Sample, Value, aval_of
 from lumjax.trace.dim import same, same_shape
-from lumjax.trace.form import Form, GatherMode, Opaque
+from lumjax.trace.form import Form, GatherMode, Order
 
 _Tangents: TypeAlias = Sequence[Value | None]
 
@@ -153,7 +153,7 @@ def _sort_batch(
 
 
 def _sort_form(*avals: ShapedArray, dimension: int, is_stable: bool, num_keys: int) -> Form:
-    return Opaque(f"sort along axis {dimension}")
+    return Order(dimension, num_keys)
 
 
 def _sample(*avals: ShapedArray, dimension: int, num_keys: int = 1) -> Sample:
@@ -239,7 +239,7 @@ top_k_p = Primitive(
     "top_k",
     aval=_top_k_aval,
     eval=_top_k_eval,
-    form=lambda x, *, k: Opaque("top_k"),
+    form=lambda x, *, k: Order(x.ndim - 1, 1, descending=True, take=k, places=True),
     jvp=_top_k_jvp,
     batch=_top_k_batch,
     samples=(

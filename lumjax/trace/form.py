@@ -170,6 +170,53 @@ class Scatter:
 
 
 @record
+class Update:
+    """out = operand, then for each c in row-major order of the updates that is not outside:
+    out[target(c, g)] = op(out[target(c, g)], updates[c]); without `op` the update overwrites.
+
+    g_j = indices[index_maps[j](c)] is read from operand 1, the updates are operand 2. `target` is a
+    map over the updates' shape whose coords mention the symbols in `symbols` (one per index map).
+    `bounds[j]` is the inclusive (lo, hi) range of a legal g_j: with `clip` g_j is moved into it,
+    else an update with a g_j outside is left out. Elements are kept in `dtype` meanwhile.
+    """
+
+    target: IndexMap
+    index_maps: tuple[IndexMap, ...]
+    symbols: tuple[str, ...]
+    bounds: tuple[tuple[Dim, Dim], ...]
+    clip: bool
+    op: ScalarOp | None
+    dtype: Any
+
+
+@record
+class Cumulate:
+    """out[.., i, ..] = op(out[.., i - 1, ..], in[.., i, ..]) along `axis`, from i = 0 or, if
+    `reverse`, from the last i. What is carried is of `dtype`; `op` is neutral on `start`.
+    """
+
+    op: ScalarOp
+    axis: int
+    reverse: bool
+    dtype: Any
+    start: float | int | bool
+
+
+@record
+class Order:
+    """The operands along `axis` in the stable order of the first `keys` of them, nan last, zeros
+    equal; backwards, but equals still in the order that they had, if `descending`. With `places`
+    the last result has the positions; all results are cut off after `take` elements, unless None.
+    """
+
+    axis: int
+    keys: int
+    descending: bool = False
+    take: Dim | None = None
+    places: bool = False
+
+
+@record
 class Expand:
     """Compiled through the record's `expand`: its definition in other primitives."""
 
@@ -221,5 +268,6 @@ class Barrier:
 
 
 Nest = Repeat | Choose  # runs sub-programs
-Single = Opaque | Barrier | Nest  # no part of a kernel
+Whole = Update | Cumulate | Order  # a kernel of its own
+Single = Opaque | Barrier | Nest | Whole  # no part of a region's kernels
 Form = Map | Reduce | Iota | Size | Move | Contract | Gather | Scatter | Expand | Single

@@ -12,14 +12,17 @@ from lumjax.trace.aval import ShapedArray
 from lumjax.trace.form import (
     Barrier,
     Contract,
+    Cumulate,
     Form,
     Gather,
     GatherMode,
     Iota,
     Move,
+    Order,
     Reduce,
     ReduceOp,
     Scatter,
+    Update,
 )
 
 _REDUCTIONS = {
@@ -108,8 +111,61 @@ def scatter(form: Scatter, arrays: list[np.ndarray]) -> np.ndarray:
     return np.where(hit, found, operand)
 
 
-def interpret(form: Form, arrays: list[np.ndarray], out: ShapedArray) -> np.ndarray | None:
-    """The output that the form describes; None for forms without maps (Map, Expand, Opaque)."""
+def update(form: Update, arrays: list[np.ndarray]) -> np.ndarray:
+    operand, indices, updates = arrays
+    out = operand.astype(form.dtype)
+    for place in np.ndindex(updates.shape):
+        grid: dict[str, Any] = {f"d{k}": n for k, n in enumerate(place)}
+        legal = True
+        for name, m, (lo, hi) in zip(form.symbols, form.index_maps, form.bounds, strict=True):
+            at = tuple(int(dm.evaluate(c, grid)) for c in m.coords)
+            wanted = int(indices[at])
+            legal &= form.clip or lo <= wanted <= hi
+            grid = {**grid, name: min(max(wanted, lo), hi)}
+        if legal:
+            at = tuple(int(dm.evaluate(c, grid)) for c in form.target.coords)
+            new = updates[place].astype(form.dtype)
+            with np.errstate(all="ignore"):
+                out[at] = new if form.op is None else form.op.numpy(out[at], new)
+    return out.astype(operand.dtype)
+
+
+def cumulate(form: Cumulate, x: np.ndarray) -> np.ndarray:
+    carry: Any = form.dtype.type(form.start)
+    out = np.empty(x.shape, x.dtype)
+    source, target = np.moveaxis(x, form.axis, 0), np.moveaxis(out, form.axis, 0)
+    steps = range(len(source))
+    for k in reversed(steps) if form.reverse else steps:
+        with np.errstate(all="ignore"):
+            carry = form.op.numpy(carry, source[k].astype(form.dtype))
+        target[k] = carry
+    return out
+
+
+def order(form: Order, arrays: list[np.ndarray]) -> list[np.ndarray]:
+    moved = [np.moveaxis(a, form.axis, -1) for a in arrays]
+    places = np.empty(moved[0].shape, np.int32)
+    for row in np.ndindex(moved[0].shape[:-1]):
+
+        def key(k: int, row: Any = row) -> tuple[Any, ...]:
+            found: list[Any] = []
+            for x in moved[: form.keys]:
+                v = x[row][k].item() if x.dtype.kind != "V" else float(x[row][k])
+                for part in (v.real, v.imag) if isinstance(v, complex) else (v,):
+                    if form.descending:
+                        found += [part == part, 0 if part != part else -part]
+                    else:
+                        found += [part != part, 0 if part != part else part]
+            return tuple(found)
+
+        places[row] = sorted(range(moved[0].shape[-1]), key=key)
+    places = places[..., : form.take]
+    outs = [np.take_along_axis(x, places, -1) for x in moved] + [places] * form.places
+    return [np.moveaxis(x, -1, form.axis) for x in outs]
+
+
+def interpret(form: Form, arrays: list[np.ndarray], out: ShapedArray) -> Any:
+    """The output that the form describes, or all of them; None for Map, Expand, Opaque."""
     match form:
         case Move():
             return move(form, arrays)
@@ -119,6 +175,12 @@ def interpret(form: Form, arrays: list[np.ndarray], out: ShapedArray) -> np.ndar
             return gather(form, arrays, out.dtype)
         case Scatter():
             return scatter(form, arrays)
+        case Update():
+            return update(form, arrays)
+        case Cumulate():
+            return cumulate(form, arrays[0])
+        case Order():
+            return order(form, arrays)
         case Reduce(op=op, axes=axes):
             (x,) = arrays
             options = (

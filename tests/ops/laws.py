@@ -74,7 +74,10 @@ def check_form(prim: Primitive, args: list[np.ndarray], params: Any) -> bool:
     found = interpret(prim.form(*avals, **params), args, prim.aval(*avals, **params)[0])
     if found is None:
         return False
-    close(found, run(prim, args, params)[0], scale=4.0)
+    wanted = run(prim, args, params)
+    founds = found if isinstance(found, list) else [found]
+    for mine, want in zip(founds, wanted, strict=isinstance(found, list)):
+        close(mine, want, scale=4.0)
     return True
 
 

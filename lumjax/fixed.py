@@ -1,0 +1,254 @@
+"""Equations that are kernels of their own (`form.Whole`), compiled and checked.
+
+A kernel is compared with the primitive's `eval` on values with many equal ones, special ones and
+indices out of range, at the program's sizes, before it is used; its accesses are proved to be in
+bounds.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from lumjax import dtype as dt
+from lumjax.config import config
+from lumjax.cpu import arena
+from lumjax.cpu.render import unsupported
+from lumjax.cpu.runtime import Compiled, Program, Step, begin_kernel
+from lumjax.egraph.machine import machine
+from lumjax.egraph.plan import Found, Plan, Report
+from lumjax.kernel.bounds import prove_bounds
+from lumjax.kernel.builder import Operand, Uniform
+from lumjax.kernel.digest import digest, operation_text, region_text
+from lumjax.kernel.ir import Const
+from lumjax.kernel.region import Alone, Region, classify, volume
+from lumjax.kernel.term import Buffer, Group
+from lumjax.kernel.verify import open_sizes, proved_everywhere, traced_sizes
+from lumjax.kernel.whole import lower_whole
+from lumjax.native import Checked, Unsupported
+from lumjax.store import Store
+from lumjax.target import Target
+from lumjax.trace.core import Eqn, Jaxpr, Literal, Var
+from lumjax.trace.dim import Expr, estimate, evaluate, same
+from lumjax.trace.form import Cumulate, Form, Move, Update, Whole
+
+NDArray: TypeAlias = np.ndarray[Any, Any]
+TURNS = 2  # sets of values
+LENGTHS = (1, 3, 70)  # tried for sizes that are known only at run time
+_CHECKED = Store("whole", 1)
+_lock = threading.Lock()
+_found: dict[tuple[str, str, bool], tuple[Region, Found, tuple[Checked, ...]]] = {}
+
+
+def compiled_alone(step: Alone, target: Target) -> tuple[Region, Found, tuple[Checked, ...]]:
+    """The equation as a region of one kernel. Unsupported says why it can't be one."""
+    region = _region(step.eqn, step.form)
+    key = region.key, target.key, config.verify
+    with _lock:
+        if key not in _found:
+            _found[key] = _made(region, target)
+        _, found, kernels = _found[key]
+    return region, found, kernels
+
+
+def _region(eqn: Eqn, form: Form) -> Region:
+    inputs = tuple(dict.fromkeys(a for a in eqn.inputs if isinstance(a, Var)))
+    text = operation_text(eqn.prim.name, form, eqn.params)
+    key = digest(region_text(inputs, eqn.outputs, [eqn], [text]))
+    return Region(inputs, eqn.outputs, (eqn,), (form,), key)
+
+
+def _made(region: Region, target: Target) -> tuple[Region, Found, tuple[Checked, ...]]:
+    (eqn,), (form,) = region.eqns, region.forms
+    assert isinstance(form, Whole), "no other form is a kernel of its own"
+    inputs = _buffers("i", region.inputs)
+    outputs = _buffers("o", region.outputs)
+    names = dict(zip(region.inputs, inputs, strict=True))
+    operands = [names[a] if isinstance(a, Var) else _uniform(a) for a in eqn.inputs]
+    kernel = lower_whole(form, operands, outputs, eqn.prim.name)
+    if (operation := unsupported(kernel)) is not None:
+        raise Unsupported(f"no native code for {operation}")
+    made = begin_kernel(kernel, target)()
+    check(made, region, operands)
+    moved = sum(volume(b.shape) * b.dtype.itemsize for b in (*inputs, *outputs))
+    machined = machine(target)
+    cost = machined.launch + moved * machined.memory
+    report = Report(region.key, False, cost=cost, traced_cost=cost)
+    found = Found(Plan(inputs, outputs, (), (), cost), (kernel,), report)
+    everywhere = not open_sizes(kernel) or proved_everywhere(kernel)
+    return region, found, (Checked(Group(()), made, everywhere=everywhere),)
+
+
+def _buffers(prefix: str, row: Sequence[Var]) -> tuple[Buffer, ...]:
+    return tuple([Buffer(f"{prefix}{k}", v.aval.shape, v.aval.dtype) for k, v in enumerate(row)])
+
+
+def _uniform(atom: Literal) -> Uniform:
+    return Uniform(Const(atom.aval.dtype, np.asarray(atom.value, atom.aval.dtype).tobytes()))
+
+
+# ---- constant operands
+
+
+def with_uniforms(jaxpr: Jaxpr) -> Jaxpr:
+    """The program in which equations that are kernels of their own read a number that is spread
+    over an array as a literal of the array's shape, so that the array need not be made.
+    """
+    spread = {e.outputs[0]: e.inputs[0] for e in jaxpr.eqns if _spreads(e)}
+    if not spread:
+        return jaxpr
+    eqns = [_reading(e, spread) for e in jaxpr.eqns]
+    used = {a for e in eqns for a in e.inputs if isinstance(a, Var)}
+    used.update(a for a in jaxpr.outputs if isinstance(a, Var))
+    dead = spread.keys() - used
+    kept = [e for e in eqns if dead.isdisjoint(e.outputs)]
+    return Jaxpr(jaxpr.inputs, tuple(kept), jaxpr.outputs, jaxpr.consts)
+
+
+def _spreads(eqn: Eqn) -> bool:
+    """Whether it gives every element of an array the same constant."""
+    if len(eqn.inputs) != 1 or not isinstance(eqn.inputs[0], Literal) or len(eqn.outputs) != 1:
+        return False
+    form = classify(eqn)
+    return isinstance(form, Move) and not form.scalars and all(same(m.valid, 1) for m in form.maps)
+
+
+def _reading(eqn: Eqn, spread: Mapping[Var, Any]) -> Eqn:
+    if not any(isinstance(a, Var) and a in spread for a in eqn.inputs):
+        return eqn
+    if not isinstance(classify(eqn), Whole):
+        return eqn
+    atoms = [
+        Literal(spread[a].value, a.aval) if isinstance(a, Var) and a in spread else a
+        for a in eqn.inputs
+    ]
+    return Eqn(eqn.prim, tuple(atoms), eqn.outputs, eqn.params, eqn.source)
+
+
+# ---- checking
+
+
+def check(compiled: Compiled, region: Region, operands: Sequence[Operand]) -> None:
+    """Raises Unsupported unless the kernel does what the primitive's `eval` does."""
+    if not config.verify:
+        return
+    kernel = compiled.kernel
+    key = digest(f"{compiled.digest} {region.key} {kernel.extents}")
+    if _CHECKED.read(key) is not None:
+        return
+    symbols = [str(s.name) for s in open_sizes(kernel)]
+    vectors = [{str(s.name): estimate(s) for s in open_sizes(kernel)}]
+    vectors += [dict.fromkeys(symbols, n) for n in LENGTHS] if symbols else []
+    for number, given in enumerate(vectors):
+        sizes = traced_sizes(kernel, given)
+        breaches = prove_bounds(kernel, sizes)
+        if breaches:
+            raise Unsupported(
+                f"{kernel.name}: an access is not proved to be in bounds: {breaches[0]}"
+            )
+        for turn in range(TURNS):
+            _compare(compiled, region, operands, given, sizes, number * TURNS + turn)
+    _CHECKED.write(key, b"")
+
+
+def _compare(
+    compiled: Compiled, region: Region, operands: Sequence[Operand], given: Mapping[str, int],
+    sizes: Mapping[str, int], seed: int,
+) -> None:  # fmt: skip
+    (eqn,), (form,) = region.eqns, region.forms
+    rng = np.random.default_rng(seed)
+    arrays: dict[str, NDArray] = {}
+    values: list[NDArray] = []
+    for k, (atom, operand) in enumerate(zip(eqn.inputs, operands, strict=True)):
+        shape = _shape(atom.aval.shape, given)
+        if isinstance(operand, Uniform):
+            one = np.frombuffer(operand.value.bits, operand.value.dtype).reshape(())
+            values.append(np.broadcast_to(one, shape))
+            continue
+        if operand.name not in arrays:
+            limits = _limits(form, given) if isinstance(form, Update) and k == 1 else None
+            arrays[operand.name] = drawn(rng, shape, operand.dtype, limits)
+        values.append(arrays[operand.name])
+    params = {n: evaluate(p, given) if isinstance(p, Expr) else p for n, p in eqn.params.items()}
+    wanted = eqn.prim.eval(*values, **params)
+    assert wanted is not None, "an equation without eval is no kernel"
+    got = _run(compiled, arrays, sizes)
+    for buffer, mine, want in zip(compiled.kernel.outputs, got, wanted, strict=True):
+        wrong = ~_near(mine, want, form)
+        if wrong.any():
+            at = tuple(int(n) for n in np.argwhere(wrong)[0])
+            raise Unsupported(
+                f"{compiled.kernel.name}: {buffer.name}{list(at)} is {mine[at]}, not {want[at]}"
+            )
+
+
+def _shape(shape: Sequence[Any], given: Mapping[str, int]) -> tuple[int, ...]:
+    return tuple([int(evaluate(n, given)) for n in shape])
+
+
+def _limits(form: Update, given: Mapping[str, int]) -> tuple[int, int]:
+    """The least and greatest index that is tried: a little out of range on both sides."""
+    highest = [int(evaluate(high, given)) for _, high in form.bounds]
+    return -2, max(highest, default=0) + 2
+
+
+def drawn(
+    rng: np.random.Generator, shape: tuple[int, ...], dtype: dt.DType,
+    limits: tuple[int, int] | None = None,
+) -> NDArray:  # fmt: skip
+    """Values with many equal ones and, among floats, special ones; indices within the limits."""
+    if limits is not None:
+        low, high = limits
+        info = dt.iinfo(dtype)
+        low, high = max(low, int(info.min)), min(high, int(info.max))
+        return rng.integers(low, high, shape, np.int64, endpoint=True).astype(dtype)
+    if dtype == np.dtype(bool):
+        return rng.integers(0, 2, shape).astype(dtype)
+    if dtype in dt.INTEGER:
+        info = dt.iinfo(dtype)
+        kind = np.dtype(np.uint64) if dt.is_unsigned(dtype) else np.dtype(np.int64)
+        wide = rng.integers(int(info.min), int(info.max), shape, kind, endpoint=True)
+        small = rng.integers(0, 4, shape, kind)
+        return np.where(rng.random(shape) < 0.5, wide, small).astype(dtype)
+    found = np.where(rng.random(shape) < 0.5, rng.normal(size=shape), rng.integers(-2, 3, shape))
+    flat = found.reshape(-1)
+    special = [0.0, -0.0, np.inf, -np.inf, np.nan, -np.nan]
+    places = rng.integers(0, max(1, flat.size), min(flat.size // 8, 24))
+    flat[places] = rng.choice(special, places.size)
+    return found.astype(dtype)
+
+
+def _run(
+    compiled: Compiled, arrays: Mapping[str, NDArray], sizes: Mapping[str, int]
+) -> list[NDArray]:
+    kernel = compiled.kernel
+    made = {
+        b.name: np.zeros(_shape(b.shape, sizes), b.dtype)
+        for b in (*kernel.outputs, *kernel.workspace)
+    }
+    every = {**arrays, **made}
+    places = range(len(kernel.buffers) + len(kernel.sizes))
+    addresses = [arena.address_of(every[b.name]) for b in kernel.buffers]
+    step = Step(compiled, list(places), sizes)
+    Program([step]).run([*addresses, *(sizes[n] for n in kernel.sizes)])
+    return [made[b.name] for b in kernel.outputs]
+
+
+def _near(got: NDArray, want: NDArray, form: Form) -> NDArray:
+    """Elementwise agreement. The order of every step is the same, so that only a step that is no
+    single operation may differ, by its rounding.
+    """
+    if not dt.is_inexact(got.dtype):
+        return got == want
+    wide = np.result_type(dt.accumulation_dtype(got.dtype), np.float32)
+    x, y = got.astype(wide), want.astype(wide)
+    alike = (x == y) | (np.isnan(x) & np.isnan(y))
+    if isinstance(form, Cumulate) and form.op.emit is not None:
+        steps = 4.0 * (1 + got.shape[form.axis])
+        unit = float(dt.finfo(got.dtype).eps) + steps * float(np.finfo(np.float64).eps)
+        with np.errstate(invalid="ignore"):
+            alike |= np.abs(x - y) <= unit * (1 + np.abs(y))
+    return alike

@@ -1,0 +1,313 @@
+"""SORT: rows in a stable order, by keys turned into unsigned integers of the same order.
+
+Short rows are ordered by counting, for each element, those that come before it. Longer ones are
+sorted by their keys' bytes from the last to the first; a byte that is the same everywhere moves
+nothing. Both give the one stable order, whatever the number of threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from lumjax import dtype as dt
+from lumjax.kernel.builder import (
+    BITCAST,
+    Builder,
+    Operand,
+    apply,
+    between,
+    cast,
+    const,
+    read,
+    store,
+    volume,
+    when,
+)
+from lumjax.kernel.emit import Scope
+from lumjax.kernel.ir import (
+    Accumulate,
+    Accumulator,
+    ApplyValue,
+    IndexValue,
+    Let,
+    LoopKind,
+    Ref,
+    StoreStmt,
+    Value,
+)
+from lumjax.kernel.share import WORK_PER_JOB
+from lumjax.kernel.term import Buffer
+from lumjax.trace import dim as dims
+from lumjax.trace.dim import Dim, estimate
+from lumjax.trace.form import Order, ReduceOp
+
+SHORT = 48  # elements of a row that is ordered by counting
+JOBS = 64  # rows that are sorted at once at most: each has memory of its own
+_DIGITS = 256
+_BYTE, _PLACE, _COUNT = np.dtype(np.uint8), np.dtype(np.int32), np.dtype(np.int32)
+_U32, _U64 = np.dtype(np.uint32), np.dtype(np.uint64)
+
+
+def emit_order(
+    b: Builder, form: Order, operands: Sequence[Operand], results: Sequence[Buffer]
+) -> None:
+    """Append the phase."""
+    if any(isinstance(n, int) and n == 0 for r in results for n in r.shape):
+        _Sort(b, form, operands, results)
+        return
+    made = _Sort(b, form, operands, results)
+    if isinstance(made.extent, int) and made.extent <= SHORT:
+        made.by_rank(made.extent)
+    else:
+        made.by_digits()
+
+
+def key_of(value: Value, descending: bool) -> tuple[Value, int]:
+    """An unsigned integer in the order of the value, nan last and zeros equal, and how many bytes
+    of it may differ.
+    """
+    dtype = value.dtype
+    if dt.is_floating(dtype):
+        value = cast(value, dt.accumulation_dtype(dtype))
+        key, size = _float_key(value), value.dtype.itemsize
+    elif dtype == np.dtype(bool):
+        key, size = cast(value, _U32), 1
+    else:
+        size = dtype.itemsize
+        kind = _U64 if size == 8 else _U32
+        if dt.is_signed(dtype):
+            signed = cast(value, np.dtype(np.int64 if size == 8 else np.int32))
+            whole = ApplyValue(BITCAST, (signed,), kind)
+            key = apply("add", whole, const(kind, 1 << (8 * size - 1)))
+            key = apply("and", key, const(kind, (1 << 8 * size) - 1))
+        else:
+            key = cast(value, kind)
+    if descending:
+        key = apply("xor", key, const(key.dtype, (1 << 8 * size) - 1))
+    return key, size
+
+
+def _float_key(value: Value) -> Value:
+    dtype = value.dtype
+    kind = _U64 if dtype.itemsize == 8 else _U32
+    bits = 8 * kind.itemsize
+    top, every = const(kind, 1 << (bits - 1)), const(kind, (1 << bits) - 1)
+    zero = const(dtype, 0)
+    value = apply("select", apply("eq", value, zero), zero, value)
+    whole = ApplyValue(BITCAST, (value,), kind)
+    negative = apply("lt", value, zero)
+    key = apply("xor", whole, apply("select", negative, every, top))
+    return apply("select", apply("ne", value, value), every, key)
+
+
+class _Sort:
+    def __init__(
+        self, b: Builder, form: Order, operands: Sequence[Operand], results: Sequence[Buffer]
+    ) -> None:
+        self.b, self.form = b, form
+        self.xs = [b.sized(x) for x in operands]
+        self.outs = [Buffer(r.name, b.shape(r.shape), r.dtype) for r in results]
+        b.outputs = tuple(self.outs)
+        b.inputs = tuple(dict.fromkeys(x for x in self.xs if isinstance(x, Buffer)))
+        shape = list(results[0].shape)
+        buffers = [x for x in operands if isinstance(x, Buffer)]
+        self.extent = buffers[0].shape[form.axis] if buffers else shape[form.axis]
+        self.length = b.size(self.extent)
+        self.take = self.outs[0].shape[form.axis]
+        self.rows = volume(self.outs[0].shape[: form.axis])
+        self.inner = volume(self.outs[0].shape[form.axis + 1 :])
+        self.total = self.rows * self.inner
+        del shape[form.axis]
+        self.count = estimate(volume(shape))
+
+    def keys(self) -> list[Operand]:
+        """The operands that tell the order, first ones first."""
+        return self.xs[: self.form.keys]
+
+    def _start(self, scope: Scope, row: Dim) -> tuple[Dim, Dim]:
+        """Offsets of a row's first element, in operands and in results."""
+        b = self.b
+        if isinstance(self.inner, int) and self.inner == 1:
+            return row * self.length, row * self.take
+        b.decode(scope, row, [("outer", self.rows), ("column", self.inner)])
+        outer, column = dims.symbol("outer", 0), dims.symbol("column", 0)
+        return (
+            outer * self.length * self.inner + column,
+            outer * self.take * self.inner + column,
+        )
+
+    def _put(self, scope: Scope, source: Dim, target: Dim, place: Dim) -> None:
+        """One element of every result."""
+        for x, out in zip(self.xs, self.outs, strict=False):
+            store(scope, out, target, read(x, source))
+        if self.form.places:
+            at = IndexValue(place, np.dtype(np.int64))
+            store(scope, self.outs[-1], target, at)
+
+    # ---- short rows
+
+    def by_rank(self, extent: int) -> None:
+        """Each element's place is how many come before it."""
+        b, n = self.b, self.length
+        kinds = [key_of(read(x, 0), False)[0].dtype for x in self.keys()]
+        kept = [b.scratch(extent, kind) for kind in kinds]
+        with b.shares(self.total, extent * extent // 4 + 8 * extent, "row") as row:
+            first, target = self._start(row, dims.symbol("row", 0))
+            i, j = dims.symbol("i", 0), dims.symbol("j", 0)
+            with row.loop("i", n, LoopKind.VECTOR) as inner:
+                for x, buffer in zip(self.keys(), kept, strict=True):
+                    key, _ = self.key(x, first + i * self.inner)
+                    store(inner, buffer, i, key)
+            with row.loop("i", n) as each:
+                rank = b.fresh("rank")
+                each.add(Accumulator(rank, _COUNT, ReduceOp.SUM, const(_COUNT, 0)))
+                with each.loop("j", n, LoopKind.VECTOR) as inner:
+                    earlier = IndexValue(dims.less(j, i), np.dtype(bool))
+                    inner.add(Accumulate(rank, cast(_before(kept, i, j, earlier), _COUNT)))
+                place = b.let(each, Ref(rank, _COUNT), "place")
+                with when(each, dims.less(place, self.take)) as inside:
+                    to = target + between(place, 0, self.take - 1) * self.inner
+                    self._put(inside, first + i * self.inner, to, i)
+
+    # ---- long rows
+
+    def by_digits(self) -> None:
+        """Byte by byte, in two pairs of arrays that alternate."""
+        b, n = self.b, self.length
+        length = estimate(self.extent)
+        chunk = max(1, WORK_PER_JOB // max(1, 16 * length), -(-self.count // JOBS))
+        share = b.size(chunk)
+        jobs = dims.ceiling_divide(self.total, share)
+        places = [b.workspace((jobs, n), _PLACE) for _ in range(2)]
+        kinds = [key_of(read(x, 0), False)[0].dtype for x in self.keys()]
+        keys = {kind: [b.workspace((jobs, n), kind) for _ in range(2)] for kind in set(kinds)}
+        counts = b.scratch(8 * _DIGITS, _COUNT)
+        with b.job(jobs) as (scope, job):
+            last = dims.minimum((job + 1) * share, self.total)
+            with scope.loop("row", last, begin=job * share) as row:
+                first, target = self._start(row, dims.symbol("row", 0))
+                mine = b.index(row, job * n, "mine")
+                passes = _Passes(self, row, first, mine, places, counts)
+                for x, kind in reversed(list(zip(self.keys(), kinds, strict=True))):
+                    passes.by(x, keys[kind])
+                i = dims.symbol("i", 0)
+                with row.loop("i", self.take) as each:
+                    place = b.let(each, read(passes.current, mine + i), "place")
+                    place = between(place, 0, n - 1)
+                    at = first + place * self.inner
+                    self._put(each, at, target + i * self.inner, place)
+
+    def key(self, x: Operand, at: Dim) -> tuple[Value, int]:
+        """An element's key."""
+        return key_of(read(x, at), self.form.descending)
+
+
+def _before(kept: Sequence[Buffer], i: Dim, j: Dim, otherwise: Value) -> Value:
+    """Whether j comes before i by some keys; `otherwise` where they are equal."""
+    if not kept:
+        return otherwise
+    mine, other = read(kept[0], i), read(kept[0], j)
+    rest = _before(kept[1:], i, j, otherwise)
+    return apply("or", apply("lt", other, mine), apply("and", apply("eq", other, mine), rest))
+
+
+class _Passes:
+    """The passes over one row. `current` has the places in the order found so far, once there is
+    one.
+    """
+
+    def __init__(
+        self, sort: _Sort, scope: Scope, first: Dim, mine: Dim, places: Sequence[Buffer],
+        counts: Buffer,
+    ) -> None:  # fmt: skip
+        self.sort, self.scope, self.first, self.mine = sort, scope, first, mine
+        self.places, self.counts = list(places), counts
+        self.b, self.n = sort.b, sort.length
+        self.started = False
+
+    @property
+    def current(self) -> Buffer:
+        """Where the places are."""
+        return self.places[0]
+
+    def by(self, x: Operand, keys: Sequence[Buffer]) -> None:
+        """Sort by one more key, which counts for more than those before."""
+        scope, i, mine, inner = self.scope, dims.symbol("i", 0), self.mine, self.sort.inner
+        size = 0
+        if self.started:
+            with scope.loop("i", self.n) as each:
+                place = self.b.let(each, read(self.current, mine + i), "place")
+                place = between(place, 0, self.n - 1)
+                key, size = self.sort.key(x, self.first + place * inner)
+                store(each, keys[0], mine + i, key)
+        else:
+            with scope.loop("i", self.n, LoopKind.VECTOR) as each:
+                key, size = self.sort.key(x, self.first + i * inner)
+                store(each, keys[0], mine + i, key)
+        self._count(keys[0], size)
+        pair = list(keys)
+        for number in range(size):
+            self._move(pair[0], pair[1], number)
+            pair.reverse()
+            self.places.reverse()
+            self.started = True
+
+    def _digit(self, scope: Scope, keys: Buffer, at: Dim, number: int) -> tuple[Value, Dim]:
+        """A key and one of its bytes."""
+        name = self.b.fresh("key")
+        scope.add(Let(name, read(keys, at)))
+        key = Ref(name, keys.dtype)
+        shifted: Value = key
+        if number:
+            shifted = apply("shift_right_logical", key, const(keys.dtype, 8 * number))
+        masked = apply("and", shifted, const(keys.dtype, _DIGITS - 1))
+        return key, self.b.let(scope, cast(masked, _BYTE), "digit")
+
+    def _count(self, keys: Buffer, size: int) -> None:
+        """How often each digit occurs, for every byte."""
+        scope, i, one = self.scope, dims.symbol("i", 0), const(_COUNT, 1)
+        with scope.loop("i", size * _DIGITS, LoopKind.VECTOR) as each:
+            store(each, self.counts, i, const(_COUNT, 0))
+        with scope.loop("i", self.n) as each:
+            for number in range(size):
+                _, digit = self._digit(each, keys, self.mine + i, number)
+                at = number * _DIGITS + digit
+                store(each, self.counts, at, apply("add", read(self.counts, at), one))
+
+    def _move(self, keys: Buffer, to: Buffer, number: int) -> None:
+        """One pass."""
+        b, scope, mine, counts = self.b, self.scope, self.mine, self.counts
+        i, base = dims.symbol("i", 0), number * _DIGITS
+        source, target = self.places
+        _, digit = self._digit(scope, keys, mine, number)
+        same = b.let(scope, read(counts, base + digit), "same")
+        alike = b.index(scope, dims.equal(same, self.n), b.fresh("alike"))
+        with (
+            when(scope, dims.less(0, alike)) as same_all,
+            same_all.loop("i", self.n, LoopKind.VECTOR) as each,
+        ):
+            store(each, to, mine + i, read(keys, mine + i))
+            store(each, target, mine + i, self._place(source, i))
+        with when(scope, dims.less_equal(alike, 0)) as differing:
+            total = b.fresh("total")
+            differing.add(Accumulator(total, _COUNT, ReduceOp.SUM, const(_COUNT, 0)))
+            with differing.loop("i", _DIGITS) as each:
+                here = b.fresh("here")
+                each.add(Let(here, read(counts, base + i)))
+                store(each, counts, base + i, Ref(total, _COUNT))
+                each.add(Accumulate(total, Ref(here, _COUNT)))
+            with differing.loop("i", self.n) as each:
+                key, digit = self._digit(each, keys, mine + i, number)
+                free = b.let(each, read(counts, base + digit), "free")
+                at = mine + between(free, 0, self.n - 1)
+                store(each, to, at, key)
+                store(each, target, at, self._place(source, i))
+                each.add(StoreStmt(counts, base + digit, IndexValue(free + 1, _COUNT)))
+
+    def _place(self, source: Buffer, i: Dim) -> Value:
+        """The place that is i-th so far."""
+        if not self.started:
+            return IndexValue(i, _PLACE)
+        return read(source, self.mine + i)

@@ -1,0 +1,40 @@
+"""Kernels of equations that are no terms: which loop program computes which form.
+
+lower_whole(form, operands, results, name) -> Kernel
+
+INDEXED  updates of an array's elements in order            kernel/update.py
+SCAN     cumulative operations                              kernel/cumulate.py
+SORT     rows in a stable order                             kernel/order.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import assert_never
+
+from lumjax.kernel.builder import Builder, Operand
+from lumjax.kernel.cumulate import emit_cumulate
+from lumjax.kernel.ir import Kernel
+from lumjax.kernel.order import emit_order
+from lumjax.kernel.term import Buffer
+from lumjax.kernel.update import emit_update
+from lumjax.trace.form import Cumulate, Order, Update, Whole
+
+
+def lower_whole(
+    form: Whole, operands: Sequence[Operand], results: Sequence[Buffer], name: str = "kernel"
+) -> Kernel:
+    """The kernel that computes the results."""
+    b = Builder([o for o in operands if isinstance(o, Buffer)], results)
+    match form:
+        case Update():
+            emit_update(b, form, operands, results)
+            return b.kernel(name, "INDEXED")
+        case Cumulate():
+            emit_cumulate(b, form, operands, results)
+            return b.kernel(name, "SCAN")
+        case Order():
+            emit_order(b, form, operands, results)
+            return b.kernel(name, "SORT")
+        case _:
+            assert_never(form)
