@@ -31,6 +31,7 @@ _INSIDE = {
     "_src.tree_util": "compat.internals.trees",
     "_src.traceback_util": "extend.source_info_util",
     "api_util": "compat.api_util",
+    "export": "compat.export",
     "experimental.hijax": "compat.internals.refs",
     "ref": "compat.internals.refs",
     "interpreters": "compat.interpreters",

@@ -55,6 +55,27 @@ def test_versions_are_those_of_the_jax_that_lumjax_follows():
     assert run(code).split() == [VERSION] * 5 + VERSION.split(".")
 
 
+def test_export_is_a_module():
+    code = START + (
+        "import jax, jax.export, jax.numpy as jnp\n"
+        "from jax import export\n"
+        "from jax.export import Exported, deserialize\n"
+        "assert export is jax.export and jax.export.deserialize is deserialize\n"
+        "made = export.export(jax.jit(lambda x, y: {'a': jnp.sin(x) @ y}))(\n"
+        "    jax.ShapeDtypeStruct((2, 3), jnp.float32), jnp.ones(3))\n"
+        "assert isinstance(made, Exported) and made.fun_name == '<lambda>'\n"
+        "assert [a.shape for a in made.in_avals] == [(2, 3), (3,)]\n"
+        "again = deserialize(bytearray(made.serialize()))\n"
+        "x = jnp.arange(6.0).reshape(2, 3)\n"
+        "want = jnp.sin(x) @ jnp.ones(3)\n"
+        "assert jnp.allclose(again.call(x, jnp.ones(3))['a'], want)\n"
+        "assert jnp.allclose(jax.jit(again.call)(x, jnp.ones(3))['a'], want)\n"
+        "assert export.export(jax.jit(jnp.sin), platforms=['cpu'])(x).in_avals[0].shape == (2, 3)\n"
+        "export.export(jax.jit(jnp.sin), platforms=['tpu'])\n"
+    )
+    assert "jax.export.export: requires platforms 'cpu' and 'cuda'" in run(code, fails=True)
+
+
 def test_what_has_no_counterpart_is_missing():
     code = START + (
         "import importlib.util, jax\n"
