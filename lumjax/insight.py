@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeAlias
 
 from lumjax.config import config
 from lumjax.egraph.cache import load_report, plan_key
-from lumjax.egraph.cost import kernel_time, machine
+from lumjax.egraph.cost import kernel_time, machine, resident_time
 from lumjax.egraph.derive import derivation
 from lumjax.egraph.plan import Budget, Found, Report
 from lumjax.egraph.rules.registry import load_rules
@@ -23,6 +23,7 @@ from lumjax.egraph.search import budget_of_config, search
 from lumjax.errors import Source
 from lumjax.kernel.ir import Kernel
 from lumjax.kernel.region import Region
+from lumjax.kernel.resident import Residence, residence
 from lumjax.kernel.roles import Roles, fold_roles
 from lumjax.kernel.term import Axis, Group, Reduction, loads, subterms
 from lumjax.kernel.words import axis_words, buffer_words, root_words
@@ -393,19 +394,29 @@ def part(group: Group, kernel: Kernel, target: Target) -> Part:
     written = {r.buffer.name for r in group.roots}
     reads = {t.buffer.name: None for r in group.roots for t in loads(r.term)}
     roles = fold_roles(group.roots) if "FOLD" in kernel.programs else None
+    stays = residence(group.roots) if "RESIDENT" in kernel.programs else None
+    found = roles if isinstance(roles, Roles) else stays
     return Part(
         tuple(r.buffer.name for r in group.roots),
         tuple(n for n in reads if n not in written),
         tuple(buffer_words(r.buffer) for r in group.roots),
         " + ".join(dict.fromkeys(kernel.programs)) or "SCALAR",
-        roles_words(group, roles if isinstance(roles, Roles) else None),
+        roles_words(group, found),
         tuple(line for r in group.roots for line in root_words(r)),
-        predicted(group, roles if isinstance(roles, Roles) else None, target),
+        predicted(group, found, target),
     )
 
 
-def roles_words(group: Group, roles: Roles | None) -> str:
+def roles_words(group: Group, roles: Roles | Residence | None) -> str:
     """The roles of a group's axes."""
+    if isinstance(roles, Residence):
+        *others, row = roles.rows
+        each = f"rows {axis_words([row])} in tiles" + (
+            f" of {axis_words(others)}" if others else ""
+        )
+        stays = [a for p in roles.places.values() for a in p.axes if a not in roles.rows]
+        within = axis_words(sorted(dict.fromkeys(stays), key=lambda a: a.name))
+        return f"grid {axis_words(roles.grid)}; {each}; resident {within}"
     if roles is not None:
         rows = "" if roles.rows is None else f"rows {axis_words([roles.rows])} in tiles; "
         grid = f"grid {axis_words(roles.grid)}; " if roles.grid else ""
@@ -425,10 +436,12 @@ def roles_words(group: Group, roles: Roles | None) -> str:
     return f"{text}; reduced {axis_words(summed)}" if summed else text
 
 
-def predicted(group: Group, roles: Roles | None, target: Target) -> float:
+def predicted(group: Group, roles: Roles | Residence | None, target: Target) -> float:
     """The cost model's seconds for a group as one kernel."""
     terms = list(dict.fromkeys(t for r in group.roots for t in subterms(r.term)))
     axes: Mapping[str, Axis] = {a.name: a for a in _axes(group, terms)}
+    if isinstance(roles, Residence):
+        return resident_time(roles, group.roots, axes, machine(target))
     return kernel_time(terms, group.roots, axes, machine(target), roles)
 
 

@@ -136,7 +136,7 @@ def test_gradients_of_rows_whose_maximum_occurs_several_times(name: str, time: i
 def test_memory_grows_with_rows_not_with_their_square(name: str) -> None:
     program = PROGRAMS[name]
     arenas = []
-    for size in (256, 1024):
+    for size in (512, 2048):
         f, args = program.build(size)
         arenas.append(lumjax.jit(f).lower(*args).compile().executable.arena_bytes)
     assert arenas[1] <= 5 * arenas[0]

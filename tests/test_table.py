@@ -115,8 +115,9 @@ def kernels(name: str) -> list[Any]:
 
 def test_no_kernel_only_moves_heads() -> None:
     """Projection, split, heads, rows, merge and projection: three kernels that contract."""
-    made = kernels("projections and attention")
-    assert [k.programs for k in made] == [("CONTRACT",), ("FOLD",), ("CONTRACT",)]
+    first, rows, last = kernels("projections and attention")
+    assert first.programs == last.programs == ("CONTRACT",)
+    assert rows.programs in {("FOLD",), ("RESIDENT",)}
 
 
 def test_products_with_a_vector_come_first() -> None:

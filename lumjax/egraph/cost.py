@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from lumjax.egraph.features import (
     TILE,
@@ -14,6 +15,7 @@ from lumjax.egraph.features import (
 )
 from lumjax.egraph.machine import MACHINES, Machine, machine
 from lumjax.kernel.region import volume
+from lumjax.kernel.resident import Residence
 from lumjax.kernel.roles import Roles
 from lumjax.kernel.term import (
     Axis,
@@ -36,6 +38,7 @@ __all__ = [
     "kernel_time",
     "machine",
     "memory_time",
+    "resident_time",
     "term_flops",
     "traffic",
     "work",
@@ -174,6 +177,30 @@ def kernel_time(
         moved += _streamed(listed, axes, machine, roles)
     if roles is None or not (roles.inner or roles.columns):
         moved += _walked_again(listed, stored, axes, machine)
+    return _together(done, moved, size, machine)
+
+
+def resident_time(
+    found: Residence, roots: Sequence[Root], axes: Mapping[str, Axis], machine: Machine
+) -> float:
+    """Predicted seconds of a kernel whose jobs hold whole rows: nothing is computed twice."""
+    terms = list(dict.fromkeys(t for r in found.roots for t in subterms(r.term)))
+    done = counted(terms, axes)
+    jobs = volume([a.extent for a in found.grid])
+    done = replace(
+        done,
+        tiled=done.products,
+        products=0.0,
+        finished=0.0,
+        staged=float(found.copied * jobs),
+        jobs=jobs,
+    )
+    size = traffic(terms, roots, axes)
+    return _together(done, memory_time(size, machine), size, machine)
+
+
+def _together(done: Features, moved: float, size: int, machine: Machine) -> float:
+    """Seconds of a kernel whose cores compute so much and move so many bytes."""
     together = min(machine.units, max(1, done.jobs))
     computed = busy(done, machine) / together
     beyond = not machine.levels or size > machine.levels[-1][0]

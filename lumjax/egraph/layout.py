@@ -32,6 +32,8 @@ from lumjax.kernel.term import (
 )
 from lumjax.trace.dim import Expr, IndexOp, same
 
+LOOPS, RESIDENT = 1, 2  # what may hold contractions in tiles, see Layout
+
 Names: TypeAlias = "tuple[str, ...]"
 Members: TypeAlias = "tuple[Root, ...]"
 # What is known of groups (see stores.py: Check), by what they compute.
@@ -54,15 +56,16 @@ def bytes_of(buffer: Buffer) -> int:
 
 
 class Layout:
-    """Which roots exist, and which terms they hold. `fold` lets one loop program contract into
-    tiles that it uses at once, where otherwise these contractions are stored.
+    """Which roots exist, and which terms they hold. `fold` lets a loop program contract into
+    tiles that it uses at once (LOOPS), or hold whole short rows in scratch as well (RESIDENT),
+    where otherwise (0) these contractions are stored.
     """
 
     def __init__(
         self,
         roots: Sequence[Root],
         order: Mapping[Term, tuple[Axis, ...]],
-        fold: bool = False,
+        fold: int = 0,
         memo: Memo | None = None,
     ) -> None:
         self.roots: list[Root] = []

@@ -36,6 +36,7 @@ class Machine:
     shared: float  # the same where all cores read at once, as part of what one core takes
     launch: float  # a kernel
     units: int
+    holds: bool  # whether a job may hold whole rows in scratch
     space: float  # what a byte of temporaries is worth
     excess: float  # the same beyond a quarter of what the program reads and writes
 
@@ -57,6 +58,7 @@ MACHINES = {
         shared=0.6,
         launch=1e-6,
         units=2,
+        holds=True,
         space=5e-10,
         excess=2e-9,
     ),
@@ -76,6 +78,7 @@ MACHINES = {
         shared=0.0076,
         launch=3e-6,
         units=132,
+        holds=False,
         space=2.5e-12,
         excess=1e-11,
     ),

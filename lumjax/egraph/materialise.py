@@ -12,10 +12,21 @@ from itertools import accumulate
 from typing import TypeAlias
 
 from lumjax.egraph.cost import Machine, extent_of, factors, memory_time, work
-from lumjax.egraph.layout import Layout, Members, Memo, Names, bytes_of, names, over
+from lumjax.egraph.layout import (
+    LOOPS,
+    RESIDENT,
+    Layout,
+    Members,
+    Memo,
+    Names,
+    bytes_of,
+    names,
+    over,
+)
 from lumjax.egraph.plan import clock
 from lumjax.egraph.stores import check, store_forced
 from lumjax.kernel.region import volume
+from lumjax.kernel.resident import may_stay
 from lumjax.kernel.term import (
     Apply,
     Axis,
@@ -107,6 +118,10 @@ class Groups:
         if self.layout.fold:
             first.problem(True)
             second.problem(True)
+        stay = [c.stays(self.layout.fold) is not None for c in (first, second)]
+        if any(stay):  # what holds rows may hold those of a loop, or of another such job, too
+            held = all(s or c.folded for s, c in zip(stay, (first, second), strict=True))
+            return held and not first.meanings.isdisjoint(second.meanings)
         if first.folded or second.folded:
             both = first.folded and second.folded and first.walks == second.walks
             return bool(both) or not (first.found and second.found)
@@ -317,12 +332,14 @@ def forced(
     memory: int = 0,
     large: bool = False,
 ) -> Planned:
-    """The cheaper of the two groupings that store only what must be, with and without folds; the
-    one with folds, which stores less, at about the same price.
+    """The cheapest of the groupings that store only what must be, without folds, with them, and
+    with jobs that hold whole rows; one with folds, which stores less, at about the same price.
     """
     plans: list[Planned] = []
     memo = {} if memo is None else memo
-    for fold in (False, True):
+    for fold in (0, LOOPS, RESIDENT):
+        if fold == RESIDENT and not (machine.holds and may_stay(roots)):
+            break
         layout = Layout(roots, order, fold, memo)
         layout.room, layout.limit = room(roots, large), memory
         layout.widest = max(_outside(roots), default=0) if large else 0

@@ -3,7 +3,8 @@
 Stores are forced where no program fits. Under a contraction that is everything but loads and
 elementwise terms, and above it everything but an elementwise epilogue over the same axes; elsewhere
 the reductions of a group must share their free axes (rows). Where folds are allowed, a loop may
-also contract into tiles that its carries use at once: only what such a loop waits for is stored.
+also contract into tiles that its carries use at once: only what such a loop waits for is stored. A
+job that may hold whole rows waits for nothing.
 """
 
 from __future__ import annotations
@@ -11,10 +12,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 
-from lumjax.egraph.cost import Machine, extent_of, factors, kernel_time, term_flops
-from lumjax.egraph.layout import Layout, Members, Names, names, over, rebuilt
+from lumjax.egraph.cost import (
+    Machine,
+    extent_of,
+    factors,
+    kernel_time,
+    resident_time,
+    term_flops,
+)
+from lumjax.egraph.layout import RESIDENT, Layout, Members, Names, names, over, rebuilt
 from lumjax.egraph.workspace import workspace
 from lumjax.kernel.emit import Reject
+from lumjax.kernel.resident import Residence, residence
 from lumjax.kernel.roles import Roles, fold_roles
 from lumjax.kernel.term import (
     Apply,
@@ -26,6 +35,7 @@ from lumjax.kernel.term import (
     free_names,
     subterms,
 )
+from lumjax.kernel.unify import nameless, unified
 from lumjax.record import record
 
 __all__ = ["Check", "Layout", "Names", "check", "names", "over", "rebuilt", "store_forced"]
@@ -69,11 +79,30 @@ class Check:
         self._seconds: float | None = None
         self._workspace: int | None = None
 
-    def problem(self, fold: bool) -> Term | None:
+    def problem(self, fold: int) -> Term | None:
         """A term to store so that one loop program computes the group; None if one does."""
         if not self.found or self._plain is None:
             return None
-        return self._folded if fold else self._plain
+        if not fold:
+            return self._plain
+        return None if self.stays(fold) is not None else self._folded
+
+    def stays(self, fold: int) -> Residence | None:
+        """The job that holds all rows of the group, where no other program computes it."""
+        if fold < RESIDENT or not self.found or self._plain is None or self._folded is None:
+            return None
+        return self._residence
+
+    @cached_property
+    def _residence(self) -> Residence | None:
+        return residence(self._finished[0])
+
+    @cached_property
+    def meanings(self) -> frozenset[Reduction]:
+        """The group's reductions, without the names of their axes."""
+        terms = unified([r.term for r in self._finished[0]])
+        found = {t: None for term in terms for t in subterms(term)}
+        return frozenset(nameless(t) for t in found if isinstance(t, Reduction))
 
     @cached_property
     def _plain(self) -> Term | None:
@@ -85,7 +114,7 @@ class Check:
     @cached_property
     def _folded(self) -> Term | None:
         """The answer where a loop may contract into tiles."""
-        roots, origin = self._finished()
+        roots, origin = self._finished
         roles = fold_roles(roots)
         if isinstance(roles, Roles):
             self.folded = list(origin), roots, roles
@@ -96,6 +125,7 @@ class Check:
                 return term
         return self._plain
 
+    @cached_property
     def _finished(self) -> tuple[list[Root], dict[Term, Term]]:
         """The roots as kernels see them, and for each of their terms the term it came from."""
         done: dict[Term, Term] = {}
@@ -110,21 +140,25 @@ class Check:
             origin.setdefault(done[t], t)
         return roots, origin
 
-    def seconds(self, fold: bool, machine: Machine) -> float:
+    def seconds(self, fold: int, machine: Machine) -> float:
         """Predicted seconds of the group as one kernel."""
         if self._seconds is None:
-            terms, roots, roles = self.kernel(fold)
-            self._seconds = kernel_time(terms, roots, self.axes, machine, roles)
+            stays, (terms, roots, roles) = self.stays(fold), self.kernel(fold)
+            if stays is not None:
+                self._seconds = resident_time(stays, self._finished[0], self.axes, machine)
+            else:
+                self._seconds = kernel_time(terms, roots, self.axes, machine, roles)
         return self._seconds
 
-    def workspace(self, fold: bool) -> int:
+    def workspace(self, fold: int) -> int:
         """Bytes that the group's kernel needs for itself."""
         if self._workspace is None:
             terms, roots, roles = self.kernel(fold)
-            self._workspace = workspace(terms, roots, self.axes, roles)
+            stays = self.stays(fold) is not None
+            self._workspace = 0 if stays else workspace(terms, roots, self.axes, roles)
         return self._workspace
 
-    def kernel(self, fold: bool) -> tuple[Sequence[Term], Sequence[Root], Roles | None]:
+    def kernel(self, fold: int) -> tuple[Sequence[Term], Sequence[Root], Roles | None]:
         """The group as a kernel sees it, and the roles of its axes if it is a loop over tiles."""
         self.problem(fold)
         return self.folded or (list(self.terms), self.roots, None)

@@ -12,14 +12,17 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from lumjax.trace.core import Atom, Eqn, Var
-from lumjax.trace.dim import Dim, Expr, IndexOp
+from lumjax.trace.dim import Dim, Expr, IndexOp, same, symbols
 from lumjax.trace.form import Contract, Form, Gather, Map, Move, Reduce, Scatter
 from lumjax.trace.view import IndexMap
 
 _SHORT = 256  # a reduced extent up to which computing an element again is cheap
 _LONGER = 2  # how many times longer than that extent the rows must be; more where it is not short
 _MUCH_LONGER = 8
+_SHORT_ROWS = 256  # rows that one job holds whole: see resident.py
+_HELD = 1 << 15  # such a row by that extent, at most
 _SMALLER = 4  # how many times smaller than what it becomes in a contraction a family may be
+_SMALLER_HELD = 16  # the same of rows that are held
 _FAMILIES = 8  # a statistic of more families than this is one of the whole program
 
 
@@ -28,6 +31,7 @@ class _Family:
     """Elementwise related values of one size, some of them made by contractions."""
 
     reduced: int = 0  # the longest reduced extent of its contractions
+    apart: bool = True  # each contraction is many, of operands that share nothing
     rows: int = 0  # the longest row with a statistic that comes back to it
     rescaled: bool = False  # such a statistic is known, of all of it perhaps
     stays: bool = True
@@ -72,8 +76,12 @@ class Inside:
             self._find_statistics()
         for family in self.families.values():
             longer = _LONGER if family.reduced <= _SHORT else _MUCH_LONGER
-            family.stays = family.rows >= longer * family.reduced and all(
-                self._may_stay(k, outputs) for k in family.members
+            long = family.rows >= longer * family.reduced
+            short = 0 < family.rows <= _SHORT_ROWS and family.rows * family.reduced <= _HELD
+            held = not long and short and family.apart
+            smaller = _SMALLER_HELD if held else _SMALLER
+            family.stays = (long or held) and all(
+                self._may_stay(k, outputs, smaller) for k in family.members
             )
         roots = map(self._root, range(len(self.eqns)))
         return [r if r in self.families and self.families[r].stays else None for r in roots]
@@ -101,6 +109,7 @@ class Inside:
                 family = self.families.setdefault(self._root(k), _Family())
                 extents = form.lhs.domain[len(form.lhs.domain) - form.reduced :]
                 family.reduced = max(family.reduced, self.volume(extents))
+                family.apart &= _apart(form)
         for k in range(len(self.eqns)):
             family = self.families.get(self._root(k))
             if family is not None:
@@ -143,13 +152,13 @@ class Inside:
 
     # ---- who reads them
 
-    def _may_stay(self, k: int, outputs: Set[Var]) -> bool:
+    def _may_stay(self, k: int, outputs: Set[Var], smaller: int) -> bool:
         (v,) = self.eqns[k].outputs
         if v in outputs:
             return False
-        return all(self._reads_tiles(v, u) for u in self.users.get(v, ()))
+        return all(self._reads_tiles(v, u, smaller) for u in self.users.get(v, ()))
 
-    def _reads_tiles(self, v: Var, user: int) -> bool:
+    def _reads_tiles(self, v: Var, user: int, smaller: int) -> bool:
         """Whether the user takes the value piece by piece."""
         if self.alone[user]:
             return False
@@ -158,7 +167,14 @@ class Inside:
             return True
         others = sum(self.size(a) for a in (*eqn.inputs, *eqn.outputs) if a is not v)
         maps = [m for a, m in zip(eqn.inputs, (form.lhs, form.rhs), strict=True) if a is v]
-        return _SMALLER * self.size(v) >= others and all(map(_is_plain, maps))
+        return smaller * self.size(v) >= others and all(map(_is_plain, maps))
+
+
+def _apart(form: Contract) -> bool:
+    """Whether a contraction is many, of operands that share nothing."""
+    kept = form.lhs.domain[: len(form.lhs.domain) - form.reduced]
+    both = symbols(*form.lhs.coords) & symbols(*form.rhs.coords)
+    return any(f"d{d}" in both for d, n in enumerate(kept) if not same(n, 1))
 
 
 def _is_plain(m: IndexMap) -> bool:

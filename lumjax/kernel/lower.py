@@ -9,6 +9,7 @@ phases of the kernel:
     MAP       no reductions: one pass, vectors along the last axis            kernel/map.py
     CONTRACT  a sum of products with free axes on both sides: register tiles  kernel/contract.py
     FOLD      reductions of contractions: loops over tiles, with running statistics  kernel/fold.py
+    RESIDENT  contractions of contractions over short rows: all of it in scratch  kernel/resident.py
     ROW       reductions that give one number per row: rows in parallel       kernel/row.py
     SPLIT     reductions across rows too: partial results, then their sum     kernel/split.py
 
@@ -32,6 +33,8 @@ from lumjax.kernel.fold import emit_fold, worth_folding
 from lumjax.kernel.ir import Kernel
 from lumjax.kernel.map import emit_map
 from lumjax.kernel.prepare import prepare
+from lumjax.kernel.resident import most_resident, residence
+from lumjax.kernel.resident_emit import emit_resident
 from lumjax.kernel.roles import Roles, fold_roles
 from lumjax.kernel.row import emit_rows, grid_axes, reductions, unfit
 from lumjax.kernel.scalar import emit_scalar, lower_scalar
@@ -86,7 +89,8 @@ def choose(emitter: Emitter, roots: Sequence[Root]) -> Program | Reject:
         return Program("FOLD", lambda: emit_fold(emitter, roles, roots))
     tiled = [t for t in found if worth_tiling(emitter, t) and not _alone(roots, t)]
     if tiled:
-        return Reject(tiled[0], "it is a contraction, which is tiled by itself")
+        refused = Reject(tiled[0], "it is a contraction, which is tiled by itself")
+        return _resident(emitter, roots) or refused
     split = split_axis(emitter, roots, found)
     if split is not None:
         return Program("SPLIT", lambda: emit_split(emitter, roots, split))
@@ -95,7 +99,13 @@ def choose(emitter: Emitter, roots: Sequence[Root]) -> Program | Reject:
         return Program("ROW", lambda: emit_rows(emitter, roots))
     if _alone(roots, found[-1]):
         return Program("SCALAR", lambda: emit_scalar(emitter, roots[0]))
-    return refused
+    return _resident(emitter, roots) or refused
+
+
+def _resident(emitter: Emitter, roots: Sequence[Root]) -> Program | None:
+    """The program that holds all that lies between in scratch, if there is room."""
+    found = residence(roots, emitter.prepared.sizes, most_resident(emitter.target))
+    return None if found is None else Program("RESIDENT", lambda: emit_resident(emitter, found))
 
 
 def _alone(roots: Sequence[Root], term: Reduction) -> bool:

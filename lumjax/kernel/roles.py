@@ -361,15 +361,15 @@ class _Assignment:
         pair = factors(term)
         parts = [] if pair is None else list(pair)
         if len({bool(self.free(t) & columns) for t in parts}) != 2:
-            parts = list(_factors(term.body))
+            parts = list(flat_factors(term.body))
         weights = [t for t in parts if not self.free(t) & columns]
         values = [t for t in parts if t not in weights]
         if not values or not weights or any(t.dtype != term.dtype for t in parts):
             return None
-        right = _product(values)
+        right = product_of(values)
         if any(isinstance(t, Reduction | Running) for t in visible([right], term.axes)):
             return None
-        return _product(weights), right
+        return product_of(weights), right
 
     def rows(
         self, grid: Names, inner: Sequence[Inner], split: Sequence[tuple[Term, Term]]
@@ -405,7 +405,7 @@ class _Assignment:
         return Carry(term, *split, tuple(a for n, a in order.items() if n in kept))
 
 
-def _factors(term: Term) -> Iterator[Term]:
+def flat_factors(term: Term) -> Iterator[Term]:
     """The factors of a product of products."""
     stack = [term]
     while stack:
@@ -416,7 +416,8 @@ def _factors(term: Term) -> Iterator[Term]:
             yield node
 
 
-def _product(parts: Sequence[Term]) -> Term:
+def product_of(parts: Sequence[Term]) -> Term:
+    """The product of some factors."""
     result = parts[0]
     for part in parts[1:]:
         result = Apply(MULTIPLY, (result, part), part.dtype)

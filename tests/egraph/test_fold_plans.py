@@ -85,6 +85,19 @@ def wide_heads():
     return largest(f, *args)
 
 
+@pytest.fixture
+def no_rows_held(monkeypatch):
+    """As if no job could hold whole rows."""
+    monkeypatch.setattr("lumjax.kernel.inside._HELD", 0)
+    monkeypatch.setattr("lumjax.egraph.materialise.may_stay", lambda roots: False)
+
+
+def test_rows_that_one_job_holds_store_nothing():
+    free = planned(wide_heads())
+    assert [len(free.groups), peak(free.layout, free.groups)] == [1, 0]
+
+
+@pytest.mark.usefixtures("no_rows_held")
 def test_a_budget_of_memory_decides_what_is_computed_again():
     free = planned(wide_heads())
     most = peak(free.layout, free.groups)
@@ -94,6 +107,7 @@ def test_a_budget_of_memory_decides_what_is_computed_again():
     assert tight.cost >= free.cost
 
 
+@pytest.mark.usefixtures("no_rows_held")
 def test_a_budget_that_no_plan_meets_gives_the_least():
     tight = planned(wide_heads(), Budget(memory=1 << 18))
     least = planned(wide_heads(), Budget(memory=1))

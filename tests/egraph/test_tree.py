@@ -54,7 +54,7 @@ def counted(chooser, count):
 
 @lru_cache(maxsize=1)
 def compared():
-    return [compare(name, TARGET, 128, seeds=3) for name in NAMES]
+    return [compare(name, TARGET, 512, seeds=3) for name in NAMES]
 
 
 def test_the_search_beats_random_sampling():

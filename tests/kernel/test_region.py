@@ -110,9 +110,16 @@ def test_wanted_weights_are_stored():
     assert not any(r.inside for r in regions(steps))
 
 
-def test_short_rows_are_stored():
-    q = aval(2, 4, 32, D)
-    assert len(cut_of(md.attention, q, q, q)) == 2
+@pytest.mark.parametrize("t", [8, 32, 64])
+def test_short_rows_are_stored_where_jobs_would_share_operands(t):
+    """Else one job holds all of them."""
+
+    def rows(q, k, v):
+        return nn.softmax(jnp.einsum("hqd,kd->hqk", q, k), -1) @ v
+
+    q, k = aval(2, 4, t, D), aval(t, D)
+    assert len(cut_of(md.attention, q, q, q)) == 1
+    assert len(cut_of(rows, aval(4, t, D), k, k)) == 2
 
 
 @pytest.mark.parametrize("n", [256, 1024])
