@@ -15,8 +15,9 @@ from typing import Any
 from lumjax.config import config
 from lumjax.cpu.runtime import Compiled, Step
 from lumjax.cuda import runtime
-from lumjax.cuda.contract import lower_contraction
+from lumjax.cuda.contract import candidates
 from lumjax.cuda.host import run_steps
+from lumjax.cuda.occupancy import why_not
 from lumjax.cuda.render import unsupported
 from lumjax.cuda.scalar import supported
 from lumjax.egraph.plan import Found
@@ -108,11 +109,17 @@ def _checked(found: Found) -> tuple[Found, list[Checked]]:
 
 def _verified(kernel: Kernel, group: Group) -> list[Checked]:
     """The kernel, if it agrees with its terms and does nothing wrong; else one for each root. What
-    is a contraction is lowered for a GPU, if that can be done.
+    is a contraction is lowered for a GPU, with the largest tiles that do without spills.
     """
-    own = lower_contraction(group, runtime.emulated_target(), kernel.name)
-    if own is not None and unsupported(own) is None and _refused(own, group) is None:
-        return [Checked(group, _handle(own))]
+    target = runtime.emulated_target()
+    for own in candidates(group, target, kernel.name):
+        if (
+            unsupported(own) is None
+            and why_not(runtime.compiled(own).rendered, target.arch) is None
+        ):
+            if _refused(own, group) is None:
+                return [Checked(group, _handle(own))]
+            break
     if (what := unsupported(kernel)) is not None:
         raise Unsupported(what)
     why = _refused(kernel, group)

@@ -7,10 +7,9 @@ would be copied is computed on its way into shared memory.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from lumjax import dtype as dt
 from lumjax.kernel.contract import contraction
 from lumjax.kernel.emit import Emitter, Scope
 from lumjax.kernel.ir import ApplyValue, IndexValue, Kernel, Let, LoadValue, Ref, Value
@@ -26,12 +25,30 @@ from lumjax.trace.dim import Dim
 
 MANY = 132  # tiles that keep a large GPU busy
 SIDES = (128, 64, 32, 16, 8, 4, 2, 1)  # of tiles
+LARGEST = (128, 64, 32)  # sides that are tried, as far as registers go
 DEEP, MOST_PARTS = 512, 64  # terms of a part of a long sum, and how many parts there may be
 
 
-def lower_contraction(group: Group, target: Target, name: str) -> Kernel | None:
-    """The kernel of a group that is one contraction with an epilogue; None for anything else, and
-    where a side cannot be evaluated within a tile.
+def candidates(group: Group, target: Target, name: str) -> Iterator[Kernel]:
+    """Kernels of a group that is one contraction with an epilogue, that with the largest tiles
+    first; none for anything else, or where a side cannot be evaluated within a tile.
+    """
+    before: tuple[int, int] | None = None
+    for most in LARGEST:
+        found = _lowered(group, target, name, most)
+        if found is None:
+            return
+        kernel, shape = found
+        if kernel is not None and shape != before:
+            before = shape
+            yield kernel
+
+
+def _lowered(
+    group: Group, target: Target, name: str, most: int
+) -> tuple[Kernel | None, tuple[int, int]] | None:
+    """The kernel with tiles of at most so many rows and columns, and their shape; without a kernel
+    if there would be too few of such tiles.
     """
     prepared = prepare(group)
     emitter = Emitter(prepared, target)
@@ -39,7 +56,9 @@ def lower_contraction(group: Group, target: Target, name: str) -> Kernel | None:
     tiling = contraction(emitter, roots, reductions(r.term for r in roots))
     if tiling is None or tiling.places or tiling.ends:
         return None
-    rows, cols = _shape(emitter, tiling)
+    rows, cols = _shape(emitter, tiling, most)
+    if most > LARGEST[1] and _tiles(emitter, tiling, rows, cols) < MANY:
+        return None, (rows, cols)
     tiling = replace(tiling, rows=rows, cols=cols, dots=False)
     panels = dims.ceiling_divide(tiling.n.extent, cols)
     units = (
@@ -55,21 +74,20 @@ def lower_contraction(group: Group, target: Target, name: str) -> Kernel | None:
         tiles.emit()
     if not tiles.fine:
         return None
-    return replace(emitter.kernel(name), programs=("CONTRACT",))
+    return replace(emitter.kernel(name), programs=("CONTRACT",)), (rows, cols)
 
 
-def _shape(emitter: Emitter, tiling: Tiling) -> tuple[int, int]:
-    """Rows and columns of a tile: as many as give enough tiles, and no more than the result has."""
+def _shape(emitter: Emitter, tiling: Tiling, most: int) -> tuple[int, int]:
+    """Rows and columns of a tile: no more than the result has."""
+    m, n = (min(extent(emitter, [a]), most) for a in (tiling.m, tiling.n))
+    rows, cols = (next(s for s in reversed(SIDES) if s >= side) for side in (m, n))
+    return rows, cols
+
+
+def _tiles(emitter: Emitter, tiling: Tiling, rows: int, cols: int) -> int:
+    """How many tiles there are."""
     points, m, n = (extent(emitter, a) for a in (tiling.outer, [tiling.m], [tiling.n]))
-
-    def fitting(side: int, most: int) -> int:
-        return next(s for s in reversed(SIDES) if s >= min(side, most))
-
-    for most in SIDES[:2] if tiling.term.dtype != dt.float64 else SIDES[1:2]:
-        rows, cols = fitting(m, most), fitting(n, most)
-        if points * -(-m // rows) * -(-n // cols) >= MANY or most == SIDES[1]:
-            return rows, cols
-    raise AssertionError("the last side is taken")
+    return points * -(-m // rows) * -(-n // cols)
 
 
 def _parts(emitter: Emitter, tiling: Tiling, tiles: int) -> int:

@@ -136,12 +136,20 @@ def ptx(source: str, arch: str = "compute_80", options: Sequence[str] = ()) -> s
 
 
 def cubin(source: str, arch: str = "sm_80", options: Sequence[str] = ()) -> Cubin:
-    """The machine code of a source text for one architecture (sm_80, sm_90a).
+    """The machine code of a source text for one architecture (sm_80, sm_90a). Equal texts are
+    compiled once, ever.
 
     Raises CompileError with the compiler's remarks if it refuses the text.
     """
-    flags = (f"-arch={arch}", *OPTIONS, "--ptxas-options=-v", *options)
-    code, log = _compile(source, flags, "cubin")
+    key = _key(source, arch, options, "cubin")
+    kept = _MADE.read(key)
+    if kept is None:
+        flags = (f"-arch={arch}", *OPTIONS, "--ptxas-options=-v", *options)
+        code, log = _compile(source, flags, "cubin")
+        _MADE.write(key, log.encode() + b"\0" + code)
+    else:
+        text, _, code = kept.partition(b"\0")
+        log = text.decode()
     return Cubin(code, log, _usage(code, log))
 
 
