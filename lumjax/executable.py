@@ -162,7 +162,7 @@ class Executable:
         """What runs the program at these sizes. Where an access can't be proved for them, they are
         compiled by themselves.
         """
-        if any(unproved(k, given, self.target) for k in self._kernels()):
+        if any(unproved(k, given, self.target) for k in self.kernels()):
             alone = executable_of(concrete(self.traced, given), self.settings)
             assert isinstance(alone.runner, Runner), "all its sizes are known"
             return alone.runner
@@ -172,7 +172,7 @@ class Executable:
         made.labels = partial(labels_of, self.stages, self.target)
         return made
 
-    def _kernels(self) -> Iterable[Checked]:
+    def kernels(self) -> Iterable[Checked]:
         """All kernels, those of loops and choices too."""
         waiting: list[Stage] = list(self.stages)
         while waiting:

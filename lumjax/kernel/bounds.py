@@ -83,7 +83,7 @@ class _Walk:
         self.breaches: list[Breach] = []
         self.count = 0
         self.conditions: list[Dim] = []
-        self.open = any(isinstance(n, Expr) for n in sizes.values())
+        self.open = dims.symbols(*sizes.values())
         self.elements: dict[str, Dim] = {
             b.name: self.dim(math.prod(b.shape, start=1)) for b in kernel.buffers
         }
@@ -219,10 +219,38 @@ class _Walk:
         """
         known = [k for c in where for k in _guarantees(c)]
         inside, facts = _tightened(*_divided(at, where, known))
-        yield _improved(inside, facts, -1), _improved(inside, facts, 1)
-        yield _fewest(inside, facts, -1), _fewest(inside, facts, 1)
+        yield self.improved(inside, facts, -1), self.improved(inside, facts, 1)
+        yield self.fewest(inside, facts, -1), self.fewest(inside, facts, 1)
         inside, facts = _tightened(*_named(at, where))
-        yield _fewest(inside, facts, -1), _fewest(inside, facts, 1)
+        yield self.fewest(inside, facts, -1), self.fewest(inside, facts, 1)
+
+    def improved(self, expr: Dim, known: Sequence[Dim], sign: int) -> Dim:
+        """A bound of `expr` (sign 1: upper, -1: lower) in fewer variables, from what is >= 0."""
+        for fact in known:
+            expr = next(self.better(expr, fact, sign), expr)
+        return expr
+
+    def fewest(self, expr: Dim, known: Sequence[Dim], sign: int) -> Dim:
+        """The same by the fact that leaves the fewest variables, again and again."""
+        while options := [b for fact in known for b in self.better(expr, fact, sign)]:
+            expr = min(options, key=self.count_of)
+        return expr
+
+    def better(self, expr: Dim, fact: Dim, sign: int) -> Iterator[Dim]:
+        """Bounds of `expr` in fewer variables, from one fact."""
+        for name in sorted(dims.symbols(fact) - self.open):
+            mine, its = dims.coefficient(expr, name), dims.coefficient(fact, name)
+            if not isinstance(mine, int) or not isinstance(its, int) or not its or mine % its:
+                continue
+            factor = -mine // its
+            if factor * sign > 0:
+                better = expr + factor * fact
+                if self.count_of(better) < self.count_of(expr):
+                    yield better
+
+    def count_of(self, expr: Dim) -> int:
+        """How many variables it depends on: sizes are none."""
+        return len(dims.symbols(expr) - self.open)
 
     def inside(self, low: Dim, high: Dim, elements: Dim) -> bool:
         """Whether 0 <= low and high < elements are provable."""
@@ -358,39 +386,14 @@ def _reduced(fact: Dim) -> Dim:
     return from_terms({m: c // common for m, c in terms.items()}) if common > 1 else fact
 
 
-def _improved(expr: Dim, known: Sequence[Dim], sign: int) -> Dim:
-    """A bound of `expr` (sign 1: upper, -1: lower) in fewer variables, from what is known >= 0."""
-    for fact in known:
-        expr = next(_better(expr, fact, sign), expr)
-    return expr
-
-
-def _fewest(expr: Dim, known: Sequence[Dim], sign: int) -> Dim:
-    """The same by the fact that leaves the fewest variables, again and again."""
-    while options := [b for fact in known for b in _better(expr, fact, sign)]:
-        expr = min(options, key=lambda b: len(dims.symbols(b)))
-    return expr
-
-
-def _better(expr: Dim, fact: Dim, sign: int) -> Iterator[Dim]:
-    """Bounds of `expr` in fewer variables, from one fact."""
-    for name in sorted(dims.symbols(fact)):
-        mine, its = dims.coefficient(expr, name), dims.coefficient(fact, name)
-        if not isinstance(mine, int) or not isinstance(its, int) or not its or mine % its:
-            continue
-        factor = -mine // its
-        if factor * sign > 0:
-            better = expr + factor * fact
-            if len(dims.symbols(better)) < len(dims.symbols(expr)):
-                yield better
-
-
 def _at_most(expr: Dim, limit: int, variables: Sequence[Variable]) -> bool:
     """Whether `expr <= limit` is provable, eliminating variables from the innermost out."""
     if proves(limit - expr):
         return True
     if not isinstance(expr, Expr):
         return False
+    if proves(limit - _unrounded(expr)):
+        return True
     for options, each in _extremes(expr):
         proofs = (_at_most(option, limit, variables) for option in options)
         return all(proofs) if each else any(proofs)
@@ -408,7 +411,9 @@ def _at_most(expr: Dim, limit: int, variables: Sequence[Variable]) -> bool:
 
 def _plainness(expr: Dim) -> tuple[int, int]:
     """How much an expression is rounded, and how long it is; of numbers, how large."""
-    return (0, expr) if isinstance(expr, int) else (expr.key.count(IndexOp.FLOORDIV.value), len(expr.key))
+    if isinstance(expr, int):
+        return 0, expr
+    return expr.key.count(IndexOp.FLOORDIV.value), len(expr.key)
 
 
 def _most(expr: Dim, variables: Sequence[Variable]) -> Iterator[Dim]:
@@ -439,6 +444,18 @@ def _most(expr: Dim, variables: Sequence[Variable]) -> Iterator[Dim]:
             yield from _most(dims.substitute(expr, {name: end}), variables[:k])
         return
     yield expr
+
+
+def _unrounded(expr: Dim) -> Dim:
+    """An upper bound in which c * (x // c) is x, and -c * (x // c) is c - 1 - x."""
+    for monomial, k in terms_of(expr).items():
+        node = monomial[0] if len(monomial) == 1 else None
+        if node is None or node.op is not IndexOp.FLOORDIV or not isinstance(node.args[1], int):
+            continue
+        x, c = node.args[0], node.args[1]
+        if k % c == 0:
+            expr = expr - k * node + k // c * (x if k > 0 else x - c + 1)
+    return expr
 
 
 def _sign(factor: Dim | None) -> int:

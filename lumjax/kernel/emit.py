@@ -52,11 +52,13 @@ from lumjax.kernel.term import (
     children,
     free_names,
     loads,
+    subterms,
 )
 from lumjax.record import record
 from lumjax.target import Target
 from lumjax.trace import dim as dims
-from lumjax.trace.dim import Dim
+from lumjax.trace.dim import Dim, Expr
+from lumjax.trace.expr import leaves
 from lumjax.trace.form import ReduceOp, ScalarOp, Trait
 
 
@@ -440,13 +442,19 @@ class Emitter:
         """Append a phase."""
         self.phases.append(Phase(job, jobs, tuple(scope.stmts)))
 
-    def _given(self) -> set[str]:
+    def _given(self) -> dict[str, Expr]:
         """The symbols of dynamic sizes that the group mentions by itself."""
         group = self.prepared.group
         axes = group_axes(group)
-        names = {n for r in group.roots for n in free_names(r.term)} - {a.name for a in axes}
-        shapes = [n for b in self.prepared.buffers.values() for n in b.shape]
-        return names | dims.symbols(*(a.extent for a in axes), *shapes)
+        bound = {a.name for a in axes}
+        found: list[Dim] = [n for b in self.prepared.buffers.values() for n in b.shape]
+        found += [a.extent for a in axes]
+        for term in (t for r in group.roots for t in subterms(r.term)):
+            if isinstance(term, Load | Index):
+                bound |= {name for name, _ in term.indices}
+                found += [*term.coords, term.valid] if isinstance(term, Load) else [term.expr]
+        symbols = {s for d in found if isinstance(d, Expr) for s in leaves(d)}
+        return {str(s.name): s for s in symbols if s.name not in bound}
 
     def kernel(self, name: str) -> Kernel:
         """The finished kernel."""
@@ -455,8 +463,9 @@ class Emitter:
         stored = {b.name for b in outputs}
         inputs = tuple(b for n, b in self.prepared.buffers.items() if n not in stored)
         sizes = {**self.prepared.sizes, **self.chunks}
-        for symbol in sorted(self._given() - sizes.keys()):
-            sizes.setdefault(symbol, dims.symbol(symbol))
+        given = self._given()
+        for name in sorted(given.keys() - sizes.keys()):
+            sizes[name] = given[name]
         return Kernel(
             name,
             outputs,

@@ -11,8 +11,10 @@ from lumjax import dtype as dt
 from lumjax import ops, tree
 from lumjax.errors import ArgumentTypeError, ArgumentValueError, ConcretizationError, ShapeError
 from lumjax.ops.narrowing import requested
+from lumjax.trace import dim as dims
 from lumjax.trace.array import Array
 from lumjax.trace.core import Tracer, Value, aval_of, traced
+from lumjax.trace.dim import Expr
 
 ArrayLike = Any
 
@@ -331,6 +333,8 @@ def arange(
     del device
     bounds = [_number("jnp.arange", x) for x in (start, stop, step)]
     given = [b for b in bounds if b is not None]
+    if any(isinstance(b, Expr) for b in given):
+        return _open_range(bounds, dtype)
     if dtype is None:
         dtype = dt.canonicalize(np.result_type(*[np.asarray(b).dtype for b in given]))
     dtype = requested(dtype, "jnp.arange")
@@ -347,6 +351,26 @@ def arange(
         return ops.iota(dtype, size)
     with np.errstate(all="ignore"):
         return Array(np.arange(first, last, by).astype(dtype))
+
+
+def _open_range(bounds: list[Any], dtype: Any) -> Any:
+    """A range whose bounds are sizes known only when it runs."""
+    first, last, by = bounds
+    if last is None:
+        first, last = 0, first
+    by = 1 if by is None else by
+    if not all(isinstance(b, (int, Expr)) for b in (first, last, by)):
+        raise ArgumentTypeError(
+            operation="jnp.arange",
+            required="integers beside sizes that are known only when it runs",
+            got=f"{first}, {last}, {by}",
+            fix="compute with jnp.arange(n) instead, as in 0.5 * jnp.arange(n)",
+        )
+    far = last - first if by > 0 else first - last
+    size = dims.ceiling_divide(far, by if by > 0 else -by)
+    kind = requested(np.int32 if dtype is None else dtype, "jnp.arange")
+    places = ops.iota(np.int32, dims.maximum(size, 0))
+    return ops.cast(ops.add(ops.mul(places, by), first), kind)
 
 
 def linspace(

@@ -26,8 +26,10 @@ from lumjax.errors import (
 from lumjax.numpy.creation import asarray, broadcast_to
 from lumjax.ops.passing import checked_index
 from lumjax.record import record
+from lumjax.trace import dim as dims
 from lumjax.trace.array import Array
 from lumjax.trace.core import Tracer, aval_of, evaluates_plainly, traced
+from lumjax.trace.dim import Dim, Expr
 
 ArrayLike = Any
 
@@ -69,6 +71,8 @@ class _Parsed:
 
 def _entry(item: Any) -> Any:
     """One item of an index: a slice, None, Ellipsis, a Python int, or an array."""
+    if isinstance(item, Expr):
+        return item
     if isinstance(item, (int, np.integer)) and not isinstance(item, bool):
         return int(item)
     if item is None or item is Ellipsis or isinstance(item, slice):
@@ -157,7 +161,7 @@ def _mask_indices(mask: Any, lengths: tuple[Any, ...], axis: int) -> list[Array]
 
 
 def _check(entry: Any, length: Any, axis: int) -> Any:
-    if isinstance(entry, (slice, Tracer)) or not isinstance(length, int):
+    if isinstance(entry, (slice, Tracer, Expr)) or not isinstance(length, int):
         unknown = isinstance(entry, Tracer) and entry.concrete() is None
         return checked_index(entry, length, f"indexing axis {axis}") if unknown else entry
     low, high = (entry, entry) if isinstance(entry, int) else _range(entry)
@@ -209,9 +213,9 @@ def getitem(
         items = tuple(bool(i) if _is_flag(i) else i for i in items)
         value, index = _without_flags(value, items)
     parsed = _parse(aval_of(value).shape, index, mode is None if checked is None else checked)
-    if all(isinstance(e, (int, slice)) for e in parsed.entries):
+    if all(isinstance(e, (int, slice, Expr)) for e in parsed.entries):
         out = _basic(value, parsed.entries)
-        kept = [k for k, e in enumerate(_interleave(parsed)) if not isinstance(e, int)]
+        kept = [k for k, e in enumerate(_interleave(parsed)) if not isinstance(e, (int, Expr))]
         places = [n for n, k in enumerate(kept) if k in parsed.new]
         return ops.expand_dims(out, places) if places else out
     return _advanced(value, parsed, mode, fill_value)
@@ -258,7 +262,7 @@ def _interleave(parsed: _Parsed) -> list[Any]:
     return out
 
 
-def _bounds(entry: slice, length: Any) -> tuple[int, int, int]:
+def _bounds(entry: slice, length: Any) -> tuple[Any, Any, int]:
     parts = [entry.start, entry.stop, entry.step]
     for part in parts:
         if isinstance(part, Tracer):
@@ -268,8 +272,25 @@ def _bounds(entry: slice, length: Any) -> tuple[int, int, int]:
                 got=traced(part),
                 fix="use lax.dynamic_slice, whose start may be traced",
             )
+    if any(isinstance(p, Expr) for p in (*parts, length)):
+        return _open_bounds(parts, length)
     known = slice(*[None if p is None else operator.index(p) for p in parts])
     return known.indices(length)
+
+
+def _open_bounds(parts: Sequence[Any], length: Dim) -> tuple[Dim, Dim, int]:
+    """The same of bounds or a length known only when it runs."""
+    step = 1 if parts[2] is None else operator.index(parts[2])
+    low, high = (0, length) if step > 0 else (-1, length - 1)
+
+    def place(given: Any, default: Dim) -> Dim:
+        if given is None:
+            return default
+        at = given if isinstance(given, Expr) else operator.index(given)
+        return dims.minimum(dims.maximum(at + length if at < 0 else at, low), high)
+
+    first, last = (low, high) if step > 0 else (high, low)
+    return place(parts[0], first), place(parts[1], last), step
 
 
 def _basic(value: Any, entries: Sequence[Any]) -> Any:
@@ -277,7 +298,7 @@ def _basic(value: Any, entries: Sequence[Any]) -> Any:
     lengths = tuple(aval_of(value).shape)
     low, high, by, turned, dropped = [], [], [], [], []
     for k, (entry, length) in enumerate(zip(entries, lengths, strict=True)):
-        if isinstance(entry, int):
+        if isinstance(entry, (int, Expr)):
             start = entry + length if entry < 0 else entry
             bounds = (start, start + 1, 1)
             dropped.append(k)
@@ -286,42 +307,46 @@ def _basic(value: Any, entries: Sequence[Any]) -> Any:
         else:
             start, stop, step = _bounds(entry, length)
             if step < 0:
-                count = len(range(start, stop, step))
-                bounds = (start + step * (count - 1), start + 1, -step) if count else (0, 0, 1)
+                count = dims.maximum(0, dims.ceiling_divide(start - stop, -step))
+                bounds = (0, 0, 1)
+                if not dims.same(count, 0):
+                    bounds = (start + step * (count - 1), start + 1, -step)
                 turned.append(k)
             else:
-                bounds = (start, max(start, stop), step)
+                bounds = (start, dims.maximum(start, stop), step)
         for column, bound in zip((low, high, by), bounds, strict=True):
             column.append(bound)
-    if any(isinstance(e, int) or e != slice(None) for e in entries):
+    if any(isinstance(e, (int, Expr)) or e != slice(None) for e in entries):
         value = ops.slice(value, low, high, by)
     if turned:
         value = ops.rev(value, turned)
     return ops.squeeze(value, dropped) if dropped else value
 
 
-def window(shape: Sequence[Any], index: Any) -> tuple[list[int], list[int], list[int]] | None:
+def window(shape: Sequence[Any], index: Any) -> tuple[list[Any], list[Any], list[int]] | None:
     """The starts and sizes of the box that known integers and slices of step 1 select, and its axes
     that the result keeps; None for any other index.
     """
     items = index if isinstance(index, tuple) else (index,)
     plain = all(
         i is Ellipsis
+        or isinstance(i, Expr)
         or (isinstance(i, (int, np.integer)) and not isinstance(i, bool))
-        or (isinstance(i, slice) and i.step in (None, 1))
+        or (isinstance(i, slice) and (i.step is None or i.step == 1))
         for i in items
     )
-    if not plain or not all(isinstance(n, int) for n in shape):
+    if not plain:
         return None
     starts, sizes, kept = [], [], []
     for k, (entry, length) in enumerate(zip(_parse(shape, index).entries, shape, strict=True)):
-        if isinstance(entry, int):
-            start, stop = entry % length, entry % length + 1
+        if isinstance(entry, (int, Expr)):
+            start = entry + length if entry < 0 else entry
+            stop = start + 1
         else:
             start, stop, _ = _bounds(entry, length)
             kept.append(k)
         starts.append(start)
-        sizes.append(max(0, stop - start))
+        sizes.append(dims.maximum(0, stop - start))
     return starts, sizes, kept
 
 

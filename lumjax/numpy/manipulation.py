@@ -15,6 +15,7 @@ from lumjax.errors import ArgumentValueError, ShapeError
 from lumjax.numpy.creation import asarray, broadcast_to
 from lumjax.numpy.indexing import concrete_array, getitem
 from lumjax.trace.core import Tracer, aval_of
+from lumjax.trace.dim import Expr
 
 ArrayLike = Any
 
@@ -457,7 +458,9 @@ def roll(a: ArrayLike, shift: Any, axis: Any = None) -> Any:
     counts = np.broadcast_to(concrete_array("jnp.roll", by), (len(axes),)).tolist()
     for place, count in zip(axes, counts, strict=True):
         length = lengths[place]
-        if length and count % length:
+        if isinstance(length, Expr):  # one place is 0 of 1
+            value = _rolled(value, count, place)
+        elif length and count % length:
             head, tail = array_split(value, [length - count % length], place)
             value = ops.concatenate([tail, head], place)
     return value

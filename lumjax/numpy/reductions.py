@@ -367,7 +367,8 @@ def std(
 ) -> Any:
     """The standard deviation along axes; its gradient at a constant array is 0."""
     spread = var(a, axis, dtype, out, ddof, keepdims, where=where, mean=mean, correction=correction)
-    alone = where is None and mean is None and _count(asarray(a), axis, None, False) == 1.0
+    count = None if where is not None else _count(asarray(a), axis, None, False)
+    alone = mean is None and isinstance(count, float) and count == 1.0
     return spread if alone else safe_sqrt(spread)  # of one element both are 0, as their slopes
 
 

@@ -19,6 +19,7 @@ from lumjax.numpy.creation import asarray, broadcast_to
 from lumjax.numpy.indexing import getitem, known_row, window
 from lumjax.trace.array import Array
 from lumjax.trace.core import EvalTrace, Tracer, aval_of, using
+from lumjax.trace.dim import Expr, same
 
 _COMBINE: dict[str, Callable[[Any, Any], Any]] = {
     "set": lambda _, new: new, "add": ops.add, "mul": ops.mul, "min": ops.min, "max": ops.max,
@@ -157,7 +158,8 @@ class AtIndex:
         if kind != "set":
             stops = [n + m for n, m in zip(starts, sizes, strict=True)]
             values = _COMBINE[kind](ops.slice(x, starts, stops), values)
-        return ops.dynamic_update_slice(x, values, starts)
+        places = [ops.dim_value(n) if isinstance(n, Expr) else n for n in starts]
+        return ops.dynamic_update_slice(x, values, places)
 
     def _scatter(self, kind: str, x: Any, y: Any, mode: str | None) -> Any:
         """Every other index: number the elements, index the numbers, scatter into one axis."""
@@ -171,13 +173,18 @@ class AtIndex:
         else:
             rows, count, width = tuple(aval.shape), size, ()
         index = self.index if whole is None else _without_tail(self.index, whole)
-        numbers = np.arange(count, dtype=np.int32).reshape(rows)
-        if any(isinstance(i, Tracer) for i in _flat(index)):
-            places = getitem(Array(numbers), index, _reading(mode), count, checked=mode is None)
+        nowhere: Any = count  # what is scattered there is dropped
+        if isinstance(count, Expr):
+            numbers: Any = ops.reshape(ops.iota(np.int32, count), rows)
+            nowhere = np.iinfo(np.int32).max
+        else:
+            numbers = Array(np.arange(count, dtype=np.int32).reshape(rows))
+        if isinstance(count, Expr) or any(isinstance(i, Tracer) for i in _flat(index)):
+            places = getitem(numbers, index, _reading(mode), nowhere, checked=mode is None)
         else:
             with using(EvalTrace()):  # known now, also while a program is traced
                 how = None if mode is None else _reading(mode)
-                places = getitem(Array(numbers), index, how, count)
+                places = getitem(numbers, index, how, nowhere)
         shape = (*aval_of(places).shape, *width)
         values = _fit(kind, y, shape)
         flat = ops.reshape(x, (count, *width))
@@ -188,7 +195,7 @@ class AtIndex:
             inserted_window_dims=(0,),
             scatter_dims_to_operand_dims=(0,),
         )
-        if aval_of(values).size == 0 or size == 0:
+        if same(aval_of(values).size, 0) or same(size, 0):
             return x
         scatter = {
             "set": ops.scatter, "add": ops.scatter_add, "mul": ops.scatter_mul,

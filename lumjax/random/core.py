@@ -18,6 +18,7 @@ from lumjax.config import config
 from lumjax.debugging.keys import consumed, renewed
 from lumjax.errors import ArgumentTypeError, ArgumentValueError, DTypeError, ShapeError
 from lumjax.trace.core import Tracer, aval_of
+from lumjax.trace.dim import bounds as dim_bounds
 
 Key = Any
 Shape = Sequence[Any]
@@ -143,14 +144,17 @@ def _words(operation: str, key: Key, consume: bool = True) -> tuple[Any, Any, bo
 def _counts(shape: Sequence[Any]) -> tuple[Any, Any]:
     """The positions of an array's elements as two uint32 arrays, high and low."""
     size = math.prod(shape)
-    if size < 1 << 32:
+    most = dim_bounds(size)[1]
+    if most is not None and most < 1 << 32:
         low = ops.reshape(ops.iota(np.uint32, size), shape)
         return ops.full(shape, 0, np.uint32), low
     raise ArgumentValueError(
         operation="random bits",
         required="fewer than 2**32 elements",
         got=str(size),
-        fix="split the key and draw in pieces",
+        fix="split the key and draw in pieces"
+        if most is not None
+        else "give sizes that are known only when it runs an end: lumjax.dim(name, max=...)",
     )
 
 

@@ -23,5 +23,6 @@ from lumjax.testing.oracle import check_jax as check_jax
 from lumjax.testing.plans import check_plans as check_plans
 from lumjax.testing.programs import Program as Program
 from lumjax.testing.rewrites import check_rewrites as check_rewrites
+from lumjax.testing.sizes import check_dynamic as check_dynamic
 from lumjax.testing.slopes import derivatives as derivatives
 from lumjax.testing.strategies import gradient_property as gradient_property

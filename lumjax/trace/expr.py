@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 
 from lumjax.errors import InconclusiveDimError
 from lumjax.record import record
-from lumjax.trace.indexop import IndexOp, text
+from lumjax.trace.indexop import IndexOp, written
 
 
 @record(eq=False, repr=False, weakref_slot=True)
@@ -43,7 +43,7 @@ class Expr:
         return intern, (self.op, self.args, self.name, self.lo, self.hi)
 
     def __str__(self) -> str:
-        return _text(self)
+        return written(self)
 
     __repr__ = __str__
     __hash__ = object.__hash__
@@ -326,7 +326,11 @@ def proves(dim: Dim) -> bool:
                 dim = subtract(dim, multiply(from_terms({rest: c}), gap))
                 break
         else:
-            return False
+            break
+    for monomial, c in terms_of(dim).items():  # a minimum is at most each of its operands
+        node = monomial[0] if len(monomial) == 1 else None
+        if node is not None and (node.op, c > 0) in ((IndexOp.MIN, False), (IndexOp.MAX, True)):
+            return any(proves(add(dim, scale(subtract(a, node), c))) for a in node.args)
     return False
 
 
@@ -591,10 +595,3 @@ def leaves(dim: Expr) -> frozenset[Expr]:
 @remember
 def _symbols(dim: Expr) -> frozenset[str]:
     return frozenset(s.name for s in leaves(dim) if s.name is not None)
-
-
-def _text(dim: Dim) -> str:
-    if isinstance(dim, int):
-        return str(dim)
-    parts = [(a.op if isinstance(a, Expr) else None, _text(a)) for a in dim.args]
-    return text(dim.op, dim.name, parts)

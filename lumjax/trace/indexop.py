@@ -91,3 +91,10 @@ def text(op: IndexOp, name: str | None, args: Sequence[tuple[IndexOp | None, str
         case _:
             loose = (IndexOp.ADD, IndexOp.MUL)
             return _FORMATS[op].format(*[f"({t})" if o in loose else t for o, t in args])
+
+
+def written(dim: Any) -> str:
+    """Python source of a dim: a number, or what has an operation, a name and arguments."""
+    if isinstance(dim, int):
+        return str(dim)
+    return text(dim.op, dim.name, [(getattr(a, "op", None), written(a)) for a in dim.args])
