@@ -26,7 +26,7 @@ from lumjax.trace import dim as dims
 from lumjax.trace.dim import Dim, estimate
 from lumjax.trace.form import Cumulate, ReduceOp
 
-SIDE_BY_SIDE = 8  # rows
+SIDE_BY_SIDE = 4  # rows: with what they store, the lines that a set of the first cache has
 PIECE = 512  # columns at most that a job carries
 _MONOIDS = {
     "add": ReduceOp.SUM,
@@ -86,10 +86,16 @@ class _Scan:
         names = [self.b.fresh("carry") for _ in rows]
         for name in names:
             scope.add(Accumulator(name, dtype, monoid, const(dtype, self.form.start)))
+        # All loads come before the stores: rows are often whole pages apart, and a load that comes
+        # after a store to the same place of another page waits for it.
+        places = [row * self.steps + self.step("i") for row in rows]
         with scope.loop("i", self.steps) as inner:
-            for name, row in zip(names, rows, strict=True):
-                at = row * self.steps + self.step("i")
-                inner.add(Accumulate(name, cast(read(self.x, at), dtype)))
+            given = [self.b.fresh("x") for _ in rows]
+            for x, at in zip(given, places, strict=True):
+                inner.add(Let(x, cast(read(self.x, at), dtype)))
+            for name, x in zip(names, given, strict=True):
+                inner.add(Accumulate(name, Ref(x, dtype)))
+            for name, at in zip(names, places, strict=True):
                 store(inner, self.out, at, Ref(name, dtype))
 
     # ---- along another axis

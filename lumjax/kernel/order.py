@@ -45,8 +45,10 @@ from lumjax.trace.form import Order, ReduceOp
 
 SHORT = 48  # elements of a row that is ordered by counting
 JOBS = 64  # rows that are sorted at once at most: each has memory of its own
+FEW = 4  # times as many elements as are wanted make it worth while to look for them first
 _DIGITS = 256
 _BYTE, _PLACE, _COUNT = np.dtype(np.uint8), np.dtype(np.int32), np.dtype(np.int32)
+_LONG = np.dtype(np.int64)
 _U32, _U64 = np.dtype(np.uint32), np.dtype(np.uint64)
 
 
@@ -184,6 +186,8 @@ class _Sort:
         kinds = [key_of(read(x, 0), False)[0].dtype for x in self.keys()]
         keys = {kind: [b.workspace((jobs, n), kind) for _ in range(2)] for kind in set(kinds)}
         counts = b.scratch(8 * _DIGITS, _COUNT)
+        few = self.form.take is not None and FEW * estimate(self.form.take) <= length
+        wanted = self.take if few and self.form.keys == 1 else None
         with b.job(jobs) as (scope, job):
             last = dims.minimum((job + 1) * share, self.total)
             with scope.loop("row", last, begin=job * share) as row:
@@ -191,7 +195,7 @@ class _Sort:
                 mine = b.index(row, job * n, "mine")
                 passes = _Passes(self, row, first, mine, places, counts)
                 for x, kind in reversed(list(zip(self.keys(), kinds, strict=True))):
-                    passes.by(x, keys[kind])
+                    passes.by(x, keys[kind], wanted)
                 i = dims.symbol("i", 0)
                 with row.loop("i", self.take) as each:
                     place = b.let(each, read(passes.current, mine + i), "place")
@@ -225,6 +229,7 @@ class _Passes:
         self.sort, self.scope, self.first, self.mine = sort, scope, first, mine
         self.places, self.counts = list(places), counts
         self.b, self.n = sort.b, sort.length
+        self.most = self.n
         self.started = False
 
     @property
@@ -232,22 +237,27 @@ class _Passes:
         """Where the places are."""
         return self.places[0]
 
-    def by(self, x: Operand, keys: Sequence[Buffer]) -> None:
-        """Sort by one more key, which counts for more than those before."""
+    def by(self, x: Operand, keys: Sequence[Buffer], wanted: Dim | None = None) -> None:
+        """Sort by one more key, which counts for more than those before. Where no more than the
+        first `wanted` places are, elements that can't be among them are left aside.
+        """
         scope, i, mine, inner = self.scope, dims.symbol("i", 0), self.mine, self.sort.inner
         size = 0
         if self.started:
             with scope.loop("i", self.n) as each:
                 place = self.b.let(each, read(self.current, mine + i), "place")
-                place = between(place, 0, self.n - 1)
+                place = between(place, 0, self.most - 1)
                 key, size = self.sort.key(x, self.first + place * inner)
                 store(each, keys[0], mine + i, key)
         else:
             with scope.loop("i", self.n, LoopKind.VECTOR) as each:
                 key, size = self.sort.key(x, self.first + i * inner)
                 store(each, keys[0], mine + i, key)
-        self._count(keys[0], size)
         pair = list(keys)
+        if wanted is not None:
+            self._select(pair[0], pair[1], size - 1, wanted)
+            pair.reverse()
+        self._count(pair[0], size)
         for number in range(size):
             self._move(pair[0], pair[1], number)
             pair.reverse()
@@ -264,6 +274,35 @@ class _Passes:
             shifted = apply("shift_right_logical", key, const(keys.dtype, 8 * number))
         masked = apply("and", shifted, const(keys.dtype, _DIGITS - 1))
         return key, self.b.let(scope, cast(masked, _BYTE), "digit")
+
+    def _select(self, keys: Buffer, to: Buffer, number: int, wanted: Dim) -> None:
+        """Keep the elements whose first byte may be among the `wanted` least, in order."""
+        b, scope, mine, counts = self.b, self.scope, self.mine, self.counts
+        i, one, zero = dims.symbol("i", 0), const(_COUNT, 1), const(_COUNT, 0)
+        with scope.loop("i", _DIGITS, LoopKind.VECTOR) as each:
+            store(each, counts, i, zero)
+        with scope.loop("i", self.n) as each:
+            _, digit = self._digit(each, keys, mine + i, number)
+            store(each, counts, digit, apply("add", read(counts, digit), one))
+        total, kept, found = b.fresh("total"), b.fresh("kept"), b.fresh("found")
+        scope.add(*(Accumulator(n, _COUNT, ReduceOp.SUM, zero) for n in (total, kept, found)))
+        with scope.loop("i", _DIGITS) as each:
+            needed = apply("lt", Ref(total, _COUNT), cast(IndexValue(wanted, _LONG), _COUNT))
+            each.add(Accumulate(kept, cast(needed, _COUNT)))
+            each.add(Accumulate(total, read(counts, i)))
+        limit = b.let(scope, Ref(kept, _COUNT), "limit")
+        with scope.loop("i", self.n) as each:
+            key, digit = self._digit(each, keys, mine + i, number)
+            with when(each, dims.less(digit, limit)) as inside:
+                place = b.let(inside, Ref(found, _COUNT), "free")
+                at = mine + between(place, 0, self.n - 1)
+                store(inside, to, at, key)
+                store(inside, self.places[1], at, IndexValue(i, _PLACE))
+                inside.add(Accumulate(found, one))
+        number_kept = b.let(scope, Ref(found, _COUNT), "number")
+        self.n = b.index(scope, between(number_kept, 0, self.most), b.fresh("left"))
+        self.places.reverse()
+        self.started = True
 
     def _count(self, keys: Buffer, size: int) -> None:
         """How often each digit occurs, for every byte."""
@@ -301,7 +340,7 @@ class _Passes:
             with differing.loop("i", self.n) as each:
                 key, digit = self._digit(each, keys, mine + i, number)
                 free = b.let(each, read(counts, base + digit), "free")
-                at = mine + between(free, 0, self.n - 1)
+                at = mine + between(free, 0, self.most - 1)
                 store(each, to, at, key)
                 store(each, target, at, self._place(source, i))
                 each.add(StoreStmt(counts, base + digit, IndexValue(free + 1, _COUNT)))
