@@ -79,14 +79,15 @@ def rl(m: Any) -> Built:
 
 
 STEPS: dict[str, tuple[str, Callable[[Any], Built]]] = {
+    # those that torch has a twin of first: time may end
     "gpt": ("gpt", gpt),
     "lstm": ("names", names),
-    "gru": ("names", lambda m: names(m, "gru")),
     "cnn": ("cnn", classifier),
-    "vit": ("vit", lambda m: classifier(m, 4)),
     "diffusion": ("diffusion", diffusion),
+    "rl": ("rl", rl),
+    "gru": ("names", lambda m: names(m, "gru")),
+    "vit": ("vit", lambda m: classifier(m, 4)),
     "vae": ("vae", from_pixels),
     "contrastive": ("contrastive", from_pixels),
     "pinn": ("pinn", pinn),
-    "rl": ("rl", rl),
 }

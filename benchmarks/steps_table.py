@@ -34,7 +34,7 @@ ROUNDS, THREADS = 11, 2
 LOSSES, LIMIT = 3, 1e-3  # first losses that are compared; the largest relative difference
 TURNS = 10.0  # seconds for all turns of one step, but at least three rounds
 PATIENCE = 150.0  # seconds until a peer that does not answer is given up
-ENOUGH = 380.0  # seconds of the whole after which no peer begins another step
+ENOUGH = 400.0  # seconds of the whole after which no peer begins another step
 PLAYED = ("rl", 256 * 32)  # a step that plays, and how many steps of carts it has
 
 
@@ -95,7 +95,7 @@ def table(found: dict[str, Any], peers: Sequence[str]) -> str:
     seconds of first steps.
     """
     others = peers[1:]
-    heads = [*(f"{p}, ms" for p in peers), *(f"to {p}" for p in others)]
+    heads = [*(f"{p}, ms" for p in peers), *(f"ratio to {p}" for p in others)]
     lines = [f"| step | {' | '.join(heads)} | first steps, s |", "|---" * (len(heads) + 2) + "|"]
     return "\n".join([*lines, *(_line(name, row, peers) for name, row in found.items())]) + "\n"
 
