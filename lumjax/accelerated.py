@@ -14,9 +14,10 @@ from typing import Any
 
 from lumjax.config import config
 from lumjax.cpu.runtime import Compiled, Step
-from lumjax.cuda import runtime
+from lumjax.cuda import device, runtime
 from lumjax.cuda.contract import candidates
 from lumjax.cuda.host import run_steps
+from lumjax.cuda.mirror import Mirror
 from lumjax.cuda.occupancy import why_not
 from lumjax.cuda.render import unsupported
 from lumjax.cuda.scalar import supported
@@ -43,13 +44,15 @@ _lock = threading.RLock()
 def target_of(backend: str) -> Target:
     """The target of a backend's name.
 
-    Raises UnsupportedError for one that this version can't run on.
+    Raises UnsupportedError for one that is not known, and for a GPU where CuPy, the driver or the
+    GPU is missing.
     """
+    if backend == "cuda":
+        return device.current().info()
     if backend != "cuda:emulated":
         raise UnsupportedError(
             operation=f"compiling for backend '{backend}'",
-            required="'cpu', or 'cuda:emulated', which runs CUDA kernels on the CPU; launching "
-            "them on a GPU is not part of this version",
+            required="'cpu', 'cuda', or 'cuda:emulated', which runs CUDA kernels on the CPU",
             got=f"backend {backend!r}",
             fix="use config.update('backend', 'cpu')",
         )
@@ -94,24 +97,23 @@ def _compiled(
 ) -> tuple[Found, list[Checked]]:
     """The region's plan and kernels; equal regions share them."""
     if planner is not None:
-        return _checked(planner(region, target))
+        return _checked(planner(region, target), target)
     key = region.key, target.key, config.fast_math, config.compiled_key()
     with _lock:
         if key not in _found:
-            _found[key] = _checked(search(region, target, budget_of_config()))
+            _found[key] = _checked(search(region, target, budget_of_config()), target)
         return _found[key]
 
 
-def _checked(found: Found) -> tuple[Found, list[Checked]]:
+def _checked(found: Found, target: Target) -> tuple[Found, list[Checked]]:
     pairs = zip(found.kernels, found.plan.groups, strict=True)
-    return found, [checked for kernel, group in pairs for checked in _verified(kernel, group)]
+    return found, [c for kernel, group in pairs for c in _verified(kernel, group, target)]
 
 
-def _verified(kernel: Kernel, group: Group) -> list[Checked]:
+def _verified(kernel: Kernel, group: Group, target: Target) -> list[Checked]:
     """The kernel, if it agrees with its terms and does nothing wrong; else one for each root. What
     is a contraction is lowered for a GPU, with the largest tiles that do without spills.
     """
-    target = runtime.emulated_target()
     for own in candidates(group, target, kernel.name):
         if (
             unsupported(own) is None
@@ -190,11 +192,27 @@ class Launches:
         return ctypes.string_at(address, size)
 
 
+class Mirrored(Launches):
+    """The kernels of a segment on a GPU."""
+
+    def __init__(self, segment: Segment) -> None:
+        super().__init__(segment)
+        self._mirror = Mirror(
+            device.current(), segment.steps, lambda s: _kernels[s.compiled.digest].rendered
+        )
+
+    def run(self, values: Sequence[int]) -> None:
+        """Run on a table of the host's addresses, and sizes."""
+        self._mirror.run(values)
+
+
 class Launcher(Runner):
     """Runs a program whose kernels are CUDA's."""
 
     def program(self, segment: Segment) -> Launches:
         """The kernels of a segment."""
+        if self.settings.get("backend", config.backend) == "cuda":
+            return Mirrored(segment)
         return Launches(segment)
 
 

@@ -115,9 +115,9 @@ def test_loops_and_choices_are_launches(name):
     assert list(lumjax.explain(f, x).executable.evaluated()) == []
 
 
-def test_a_gpu_is_not_driven_yet():
-    with pytest.raises(UnsupportedError, match="launching them on a GPU is not part"):
-        lumjax.jit(lambda x: x + 1, backend="cuda")(jnp.ones(2))
+def test_a_backend_that_is_not_known_is_refused():
+    with pytest.raises(UnsupportedError, match="'cuda:emulated', which runs CUDA kernels"):
+        accelerated.target_of("cuda:odd")
 
 
 def test_a_kernel_without_its_barriers_is_refused(monkeypatch):

@@ -1,0 +1,309 @@
+"""The host's side of a GPU: on a device that pretends to be one, with memory of its own, work that
+is done only when somebody waits, and kernels run by the executor of their PTX. No GPU is asked.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import types
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import lumjax
+import lumjax.numpy as jnp
+from lumjax import accelerated
+from lumjax.cuda import device, doctor, nvrtc, ptx
+from lumjax.cuda.device import DeviceError
+from lumjax.cuda.runtime import emulated_target
+from lumjax.errors import UnsupportedError
+from tests.cuda.test_emulated import LOOPS, arrays, close, loss
+
+
+class Block:
+    """Device memory, which holds nothing at first."""
+
+    def __init__(self, size):
+        self.array = np.full(max(size, 1) + 512, 0xA5, np.uint8)
+        self.ptr = -(-self.array.ctypes.data // 256) * 256
+        self.size = size
+
+
+class Pretended:
+    """A device. `log` tells what it was asked for."""
+
+    def __init__(self):
+        self.blocks, self.queue, self.log = [], [], []
+        self.recording = None
+
+    def info(self):
+        return emulated_target()
+
+    def load(self, text, names):
+        made = ptx.load(nvrtc.ptx(text))
+        self.log.append(("load", *names))
+        return [made[n] for n in names]
+
+    def alloc(self, size):
+        if self.recording is not None:
+            raise DeviceError(operation="alloc", required="none while recording", got="", fix="")
+        self.blocks.append(Block(size))
+        return self.blocks[-1]
+
+    def holds(self, address, size=1):
+        return any(b.ptr <= address and address + size <= b.ptr + b.size for b in self.blocks)
+
+    def ask(self, kind, work):
+        self.log.append((kind,))
+        (self.queue if self.recording is None else self.recording).append(work)
+
+    def copy(self, target, source, size):
+        assert self.holds(target, size) or self.holds(source, size), "a copy within the host"
+        if not self.holds(target, size):  # poisoned until somebody waits
+            ctypes.memset(target, 0x5A, size)
+        else:
+            assert self.recording is None or self.holds(source, size), "a graph keeps no host data"
+        self.ask("copy", lambda: ctypes.memmove(target, source, size))
+
+    def fill(self, target, value, size):
+        self.ask("fill", lambda: ctypes.memset(target, value, size))
+
+    def launch(self, function, blocks, table):
+        assert self.holds(table), "the parameter block is on the device"
+
+        def run():
+            memory = ptx.Memory()
+            for b in self.blocks:
+                memory.add_bytes(b.ptr, b.size)
+            kernel = function.handle
+            kernel.launch(memory, (blocks,), (function.threads,), [np.int64(table)],
+                          function.shared)  # fmt: skip
+
+        self.ask("launch", run)
+
+    def wait(self):
+        assert self.recording is None, "nobody waits while a graph is recorded"
+        self.log.append(("wait",))
+        while self.queue:
+            self.queue.pop(0)()
+
+    def capture(self, work):
+        self.log.append(("capture",))
+        self.recording = recorded = []
+        work()
+        self.recording = None
+        return lambda: self.ask("graph", lambda: [step() for step in recorded])
+
+    def memory(self):
+        return 1 << 30, 1 << 31
+
+
+@pytest.fixture
+def pretended(monkeypatch):
+    made = Pretended()
+    monkeypatch.setattr(device, "current", lambda: made)
+    monkeypatch.setattr(accelerated.device, "current", lambda: made)
+    return made
+
+
+def count(device_, kind):
+    return sum(entry[0] == kind for entry in device_.log)
+
+
+def test_a_step_is_one_graph_that_is_captured_once(pretended):
+    x, w = arrays((9, 12), (12, 7))
+    labels = jnp.asarray(np.arange(9) % 7)
+    step = lumjax.value_and_grad(loss)
+    f = lumjax.jit(step, backend="cuda", search=0)
+    want = lumjax.jit(step, search=0)(w, x, labels)
+    close(f(w, x, labels), want)
+    assert count(pretended, "capture") == count(pretended, "graph") == 1
+    close(f(w * 2, x, labels), lumjax.jit(step, search=0)(w * 2, x, labels))
+    loads, launches = count(pretended, "load"), count(pretended, "launch")
+    close(f(w, x, labels), want)
+    assert count(pretended, "graph") == 3
+    assert count(pretended, "load") == loads
+    assert count(pretended, "launch") == launches, "replayed, not launched again"
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_loops_and_choices(name, pretended):
+    (x,) = arrays((7, 3))
+    f = lumjax.jit(LOOPS[name], backend="cuda", search=0)
+    for _ in range(2):
+        close(f(x), lumjax.jit(LOOPS[name], search=0)(x))
+    if name == "scan":  # its steps are known before: one graph
+        assert count(pretended, "capture") >= 1
+    if name == "while":  # the device is asked before each step
+        assert count(pretended, "wait") > 8
+
+
+def test_what_runs_through_eval_sees_what_kernels_wrote(pretended):
+    def f(x):
+        return jnp.sort(x * 2 - 1, axis=0) + 1
+
+    (x,) = arrays((30, 3))
+    close(lumjax.jit(f, backend="cuda", search=0)(x), f(x))
+    assert count(pretended, "graph") == 2
+
+
+def test_parameters_go_by_one_copy(pretended):
+    x, y = arrays((40, 50), (50, 33))
+    f = lumjax.jit(lambda a, b: jnp.tanh(a @ b).sum(0), backend="cuda", search=0)
+    f(x, y)
+    pretended.log.clear()
+    f(x, y)
+    assert count(pretended, "copy") <= 2 + 1 + 3  # inputs, parameters, what was written
+
+
+def test_memory_that_nobody_named_is_no_part_of_the_device():
+    from lumjax.cuda.mirror import Span, _there
+
+    spans = [Span(1000, 1100, 232), Span(5000, 5004, 512)]
+    assert _there(spans, 1 << 20, 1050) == (1 << 20) + 282
+    assert _there(spans, 1 << 20, 5003) == (1 << 20) + 515
+    for address in (999, 1101, 4999, 6000):
+        with pytest.raises(DeviceError, match="placing memory"):
+            _there(spans, 0, address)
+
+
+# ---- CuPy
+
+
+def test_without_cupy_it_is_said_what_to_install(monkeypatch):
+    def missing(name):
+        raise ImportError(f"No module named {name!r}")
+
+    monkeypatch.setattr(device, "importlib", types.SimpleNamespace(import_module=missing))
+    device.cupy.cache_clear()
+    with pytest.raises(UnsupportedError, match=r"No module named 'cupy'(.|\n)*pip install"):
+        lumjax.jit(lambda x: x + 1, backend="cuda")(jnp.ones(2))
+    device.cupy.cache_clear()
+
+
+class Runtime:
+    memcpyDefault, streamCaptureModeThreadLocal = 4, 1
+
+    def __init__(self, log, devices=1):
+        self.log, self.devices = log, devices
+
+    def getDeviceCount(self):
+        if self.devices is None:
+            raise RuntimeError("cudaErrorInsufficientDriver")
+        return self.devices
+
+    def memGetInfo(self):
+        return 7, 11
+
+    def __getattr__(self, name):
+        return lambda *args: self.log.append((name, *args))
+
+
+def fake_cupy(log, devices=1, full=False):
+    """As much of CuPy as is used, under its own names."""
+
+    class OutOfMemoryError(Exception):
+        pass
+
+    class Stream:
+        ptr = 77
+
+        def __init__(self, non_blocking):
+            assert non_blocking
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *args):
+            return None
+
+        def begin_capture(self, mode):
+            log.append(("begin", mode))
+
+        def end_capture(self):
+            return types.SimpleNamespace(launch=lambda s: log.append(("graph", s.ptr)))
+
+        def synchronize(self):
+            log.append(("synchronize",))
+
+    def kernel(grid, block, args, **more):
+        log.append(("kernel", grid, block, args, more["shared_mem"]))
+
+    def alloc(size):
+        if full:
+            raise OutOfMemoryError
+        return types.SimpleNamespace(ptr=4096)
+
+    attributes = {"ComputeCapabilityMajor": 9, "ComputeCapabilityMinor": 0, "L2CacheSize": 60 << 20,
+                  "MultiProcessorCount": 132,
+                  "MaxSharedMemoryPerMultiprocessor": 228 << 10}  # fmt: skip
+    cuda = types.SimpleNamespace(
+        runtime=Runtime(log, devices), Stream=Stream, alloc=alloc,
+        Device=lambda k: types.SimpleNamespace(use=lambda: None, attributes=attributes),
+        memory=types.SimpleNamespace(OutOfMemoryError=OutOfMemoryError),
+    )  # fmt: skip
+    module = types.SimpleNamespace(get_function=lambda name: kernel)
+
+    def raw(path):
+        log.append(("module", Path(path).read_bytes()[:4]))
+        return module
+
+    return types.SimpleNamespace(cuda=cuda, RawModule=raw, int64=np.int64, __version__="14.2.0")
+
+
+@pytest.fixture
+def cupy_of(monkeypatch):
+    def install(fake):
+        modules = types.SimpleNamespace(import_module=lambda name: fake)
+        monkeypatch.setattr(device, "importlib", modules)
+        device.cupy.cache_clear()
+
+    yield install
+    device.cupy.cache_clear()
+
+
+def test_the_calls_of_cupy(cupy_of):
+    log = []
+    cupy_of(fake_cupy(log))
+    gpu = device.Cupy()
+    assert gpu.info().arch == "sm_90a"
+    assert gpu.info().cores == 264
+    (handle,) = gpu.load('extern "C" __global__ void k(const long long* t) {}', ["k"])
+    assert log.pop() == ("module", b"\x7fELF")
+    gpu.launch(device.Function(handle, 128, 60 << 10), 5, 4096)
+    assert log.pop() == ("kernel", (5,), (128,), (4096,), 60 << 10)
+    assert handle.max_dynamic_shared_size_bytes == 60 << 10
+    gpu.copy(1, 2, 3)
+    assert log.pop() == ("memcpyAsync", 1, 2, 3, 4, 77)
+    gpu.fill(1, 2, 3)
+    assert log.pop() == ("memsetAsync", 1, 2, 3, 77)
+    gpu.capture(lambda: gpu.launch(device.Function(handle, 32, 0), 1, 8))()
+    assert [entry[0] for entry in log] == ["begin", "kernel", "graph"]
+    gpu.wait()
+    assert log.pop() == ("synchronize",)
+
+
+def test_memory_that_is_not_there_is_told(cupy_of):
+    cupy_of(fake_cupy([], full=True))
+    with pytest.raises(DeviceError, match="7 of 11 bytes free"):
+        device.Cupy().alloc(100)
+
+
+@pytest.mark.parametrize(("devices", "why"), [(None, "InsufficientDriver"), (0, "finds none")])
+def test_without_a_driver_or_a_gpu_it_is_said(devices, why, cupy_of):
+    cupy_of(fake_cupy([], devices))
+    with pytest.raises(UnsupportedError, match=why):
+        device.Cupy()
+
+
+def test_the_doctor_tells_what_is_there_and_what_to_install(cupy_of, monkeypatch):
+    cupy_of(fake_cupy([], None))
+    rows = dict(doctor.findings())
+    assert rows["NVRTC"].startswith(".".join(map(str, nvrtc.version())))
+    assert rows["CuPy"] == "14.2.0"
+    assert "InsufficientDriver" in rows["GPU"]
+    cupy_of(fake_cupy([]))
+    assert "compute capability 9.0, kernels for sm_90a" in dict(doctor.findings())["GPU"]
+    importlib.import_module("lumjax.cuda.doctor").main()
