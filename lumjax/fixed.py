@@ -1,14 +1,15 @@
 """Equations that are kernels of their own (`form.Whole`), compiled and checked.
 
 A kernel is compared with the primitive's `eval` on values with many equal ones, special ones and
-indices out of range, at the program's sizes, before it is used; its accesses are proved to be in
-bounds.
+indices out of range before it is used: at the program's sizes, or, as sizes are arguments, with
+shorter axes where arrays are large. Its accesses are proved to be in bounds at the program's sizes.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -16,14 +17,15 @@ import numpy as np
 from lumjax import dtype as dt
 from lumjax.config import config
 from lumjax.cpu import arena
-from lumjax.cpu.render import unsupported
+from lumjax.cpu.render import render, unsupported
 from lumjax.cpu.runtime import Compiled, Program, Step, begin_kernel
 from lumjax.egraph.machine import machine
 from lumjax.egraph.plan import Found, Plan, Report
+from lumjax.errors import LumjaxError
 from lumjax.kernel.bounds import prove_bounds
 from lumjax.kernel.builder import Operand, Uniform
 from lumjax.kernel.digest import digest, operation_text, region_text
-from lumjax.kernel.ir import Const
+from lumjax.kernel.ir import Const, Kernel
 from lumjax.kernel.region import Alone, Region, classify, volume
 from lumjax.kernel.term import Buffer, Group
 from lumjax.kernel.verify import open_sizes, proved_everywhere, traced_sizes
@@ -31,12 +33,16 @@ from lumjax.kernel.whole import lower_whole
 from lumjax.native import Checked, Unsupported
 from lumjax.store import Store
 from lumjax.target import Target
+from lumjax.trace.aval import ShapedArray
 from lumjax.trace.core import Eqn, Jaxpr, Literal, Var
-from lumjax.trace.dim import Expr, estimate, evaluate, same
-from lumjax.trace.form import Cumulate, Form, Move, Update, Whole
+from lumjax.trace.dim import Expr, bounds, estimate, evaluate, same
+from lumjax.trace.form import Cumulate, Form, Move, Order, Update, Whole
 
 NDArray: TypeAlias = np.ndarray[Any, Any]
 TURNS = 2  # sets of values
+LONGEST = 1 << 31  # elements of an axis
+LARGE = 1 << 20  # elements of arrays that are not checked at full size
+LENGTH = 1024  # such arrays' axes become shorter than twice that
 LENGTHS = (1, 3, 70)  # tried for sizes that are known only at run time
 _CHECKED = Store("whole", 1)
 _lock = threading.Lock()
@@ -62,17 +68,12 @@ def _region(eqn: Eqn, form: Form) -> Region:
 
 
 def _made(region: Region, target: Target) -> tuple[Region, Found, tuple[Checked, ...]]:
-    (eqn,), (form,) = region.eqns, region.forms
-    assert isinstance(form, Whole), "no other form is a kernel of its own"
-    inputs = _buffers("i", region.inputs)
-    outputs = _buffers("o", region.outputs)
-    names = dict(zip(region.inputs, inputs, strict=True))
-    operands = [names[a] if isinstance(a, Var) else _uniform(a) for a in eqn.inputs]
-    kernel = lower_whole(form, operands, outputs, eqn.prim.name)
+    kernel, operands = _lowered(region)
     if (operation := unsupported(kernel)) is not None:
         raise Unsupported(f"no native code for {operation}")
     made = begin_kernel(kernel, target)()
-    check(made, region, operands)
+    check(made, region, operands, target)
+    inputs, outputs = _buffers("i", region.inputs), _buffers("o", region.outputs)
     moved = sum(volume(b.shape) * b.dtype.itemsize for b in (*inputs, *outputs))
     machined = machine(target)
     cost = machined.launch + moved * machined.memory
@@ -80,6 +81,20 @@ def _made(region: Region, target: Target) -> tuple[Region, Found, tuple[Checked,
     found = Found(Plan(inputs, outputs, (), (), cost), (kernel,), report)
     everywhere = not open_sizes(kernel) or proved_everywhere(kernel)
     return region, found, (Checked(Group(()), made, everywhere=everywhere),)
+
+
+def _lowered(region: Region) -> tuple[Kernel, list[Operand]]:
+    """The kernel, and its operands."""
+    (eqn,), (form,) = region.eqns, region.forms
+    assert isinstance(form, Whole), "no other form is a kernel of its own"
+    names = dict(zip(region.inputs, _buffers("i", region.inputs), strict=True))
+    operands = [names[a] if isinstance(a, Var) else _uniform(a) for a in eqn.inputs]
+    outputs = _buffers("o", region.outputs)
+    if any(
+        isinstance(n, int) and n >= LONGEST for b in (*names.values(), *outputs) for n in b.shape
+    ):
+        raise Unsupported("its positions are no 32-bit numbers")
+    return lower_whole(form, operands, outputs, eqn.prim.name), operands
 
 
 def _buffers(prefix: str, row: Sequence[Var]) -> tuple[Buffer, ...]:
@@ -131,7 +146,7 @@ def _reading(eqn: Eqn, spread: Mapping[Var, Any]) -> Eqn:
 # ---- checking
 
 
-def check(compiled: Compiled, region: Region, operands: Sequence[Operand]) -> None:
+def check(compiled: Compiled, region: Region, operands: Sequence[Operand], target: Target) -> None:
     """Raises Unsupported unless the kernel does what the primitive's `eval` does."""
     if not config.verify:
         return
@@ -139,19 +154,64 @@ def check(compiled: Compiled, region: Region, operands: Sequence[Operand]) -> No
     key = digest(f"{compiled.digest} {region.key} {kernel.extents}")
     if _CHECKED.read(key) is not None:
         return
-    symbols = [str(s.name) for s in open_sizes(kernel)]
-    vectors = [{str(s.name): estimate(s) for s in open_sizes(kernel)}]
-    vectors += [dict.fromkeys(symbols, n) for n in LENGTHS] if symbols else []
+    vectors = _vectors(kernel, region)
+    for given in vectors:
+        if breaches := prove_bounds(kernel, traced_sizes(kernel, given)):
+            raise Unsupported(f"{kernel.name}: perhaps out of bounds: {breaches[0]}")
+    small = _smaller(region) if vectors == [{}] else None
+    if small is not None:
+        reduced, given_operands = _lowered(small)
+        if render(reduced, target) == render(kernel, target):  # sizes are arguments
+            compiled, region = replace(compiled, kernel=reduced), small
+            kernel, operands = reduced, given_operands
     for number, given in enumerate(vectors):
         sizes = traced_sizes(kernel, given)
-        breaches = prove_bounds(kernel, sizes)
-        if breaches:
-            raise Unsupported(
-                f"{kernel.name}: an access is not proved to be in bounds: {breaches[0]}"
-            )
         for turn in range(TURNS):
             _compare(compiled, region, operands, given, sizes, number * TURNS + turn)
     _CHECKED.write(key, b"")
+
+
+def _smaller(region: Region) -> Region | None:
+    """The equation with long axes shortened, equal ones alike; None if it is small, or has no such
+    equation.
+    """
+    (eqn,) = region.eqns
+    if sum(volume(v.aval.shape) for v in (*region.inputs, *region.outputs)) < LARGE:
+        return None
+
+    def shorter(aval: ShapedArray) -> ShapedArray:
+        shape = [n if n <= LENGTH else LENGTH + n % LENGTH for n in map(estimate, aval.shape)]
+        return ShapedArray(tuple(shape), aval.dtype, aval.weak)
+
+    new = {v: Var(shorter(v.aval)) for v in region.inputs}
+    atoms = [
+        new[a] if isinstance(a, Var) else Literal(a.value, shorter(a.aval)) for a in eqn.inputs
+    ]
+    avals = [a.aval for a in atoms]
+    try:
+        outs = tuple(map(Var, eqn.prim.aval(*avals, **eqn.params)))
+        form = eqn.prim.form(*avals, **eqn.params)
+    except LumjaxError:
+        return None
+    made = Eqn(eqn.prim, tuple(atoms), outs, eqn.params, eqn.source)
+    return replace(region, inputs=tuple(new.values()), outputs=outs, eqns=(made,), forms=(form,))
+
+
+def _vectors(kernel: Kernel, region: Region) -> list[dict[str, int]]:
+    """The sizes at which a kernel is checked: the program's, or some where those come with a call,
+    each within its bounds and with as many elements as are wanted.
+    """
+    found = [{str(s.name): estimate(s) for s in open_sizes(kernel)}]
+    if not found[0]:
+        return found
+    for n in LENGTHS:
+        pairs = ((s, *bounds(s)) for s in open_sizes(kernel))
+        found.append({str(s.name): max(low or 0, min(n, high or n)) for s, low, high in pairs})
+    (eqn,), (form,) = region.eqns, region.forms
+    if not isinstance(form, Order) or form.take is None:
+        return found
+    extent = eqn.inputs[0].aval.shape[form.axis]
+    return [g for g in found if evaluate(form.take, g) <= evaluate(extent, g)]
 
 
 def _compare(

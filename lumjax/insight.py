@@ -98,7 +98,7 @@ class Part:
     writes: tuple[str, ...]  # names of buffers
     reads: tuple[str, ...]
     shapes: tuple[str, ...]  # of what is written
-    program: str  # MAP, ROW, SPLIT, CONTRACT, FOLD, SCALAR, or several
+    program: str  # MAP, ROW, SPLIT, CONTRACT, FOLD, SCALAR or several; INDEXED, SCAN, SORT
     roles: str
     terms: tuple[str, ...]
     predicted: float  # seconds

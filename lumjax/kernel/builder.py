@@ -141,6 +141,12 @@ class Builder:
             self._names[value] = dims.symbol(name, dims.bounds(value)[0] or 0)
         return self._names[value]
 
+    def amount(self, value: int) -> Dim:
+        """A positive number that a kernel's author chose, as an argument of its own."""
+        name = f"n{len(self.sizes)}"
+        self.sizes[name] = value
+        return dims.symbol(name, 1)
+
     def shape(self, shape: Iterable[Dim]) -> tuple[Dim, ...]:
         """A shape in size arguments."""
         return tuple([self.size(n) for n in shape])
@@ -191,7 +197,7 @@ class Builder:
         """A phase whose jobs walk shares of range(total), items that cost `each`: the scope of one
         item, which binds `var`.
         """
-        chunk = self.size(max(2, WORK_PER_JOB // max(1, each)))
+        chunk = self.amount(max(1, WORK_PER_JOB // max(1, each)))
         with self.job(dims.ceiling_divide(total, chunk)) as (scope, job):
             begin = job * chunk
             end = dims.minimum(begin + chunk, total)

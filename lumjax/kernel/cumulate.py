@@ -108,7 +108,7 @@ class _Scan:
         pieces = max(pieces, min(self.columns // 64, max(1, wanted // max(1, self.outer_count()))))
         width = max(1, -(-self.columns // pieces))
         carry = b.scratch(PIECE, dtype)
-        piece = b.size(min(width, PIECE))
+        piece = b.amount(min(width, PIECE))
         count = dims.ceiling_divide(self.inner, piece)
         with b.shares(self.outer * count, self.length * width * self.work, "share") as scope:
             b.decode(scope, dims.symbol("share", 0), [("row", self.outer), ("piece", count)])

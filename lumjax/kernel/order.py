@@ -180,7 +180,7 @@ class _Sort:
         b, n = self.b, self.length
         length = estimate(self.extent)
         chunk = max(1, WORK_PER_JOB // max(1, 16 * length), -(-self.count // JOBS))
-        share = b.size(chunk)
+        share = b.amount(chunk)
         jobs = dims.ceiling_divide(self.total, share)
         places = [b.workspace((jobs, n), _PLACE) for _ in range(2)]
         kinds = [key_of(read(x, 0), False)[0].dtype for x in self.keys()]
@@ -198,7 +198,8 @@ class _Sort:
                     passes.by(x, keys[kind], wanted)
                 i = dims.symbol("i", 0)
                 with row.loop("i", self.take) as each:
-                    place = b.let(each, read(passes.current, mine + i), "place")
+                    found = dims.minimum(i, n - 1)  # no more are wanted than there are
+                    place = b.let(each, read(passes.current, mine + found), "place")
                     place = between(place, 0, n - 1)
                     at = first + place * self.inner
                     self._put(each, at, target + i * self.inner, place)

@@ -155,10 +155,9 @@ class _Updates:
         width = estimate(self.width_value)
         each = max(1, estimate(self.walks)) * width
         pieces = max(1, min(width // PIECE, each // WORK_PER_JOB))
-        piece = b.size(-(-width // pieces)) if isinstance(self.width_value, int) else self.width
+        piece = b.amount(max(1, -(-width // pieces)))
         pieces = dims.ceiling_divide(self.width, piece)
-        small = max(1, WORK_PER_JOB // max(1, each))
-        chunk = b.size(small) if pieces == 1 or small > 1 else 1
+        chunk = b.amount(max(1, WORK_PER_JOB // max(1, each)))
         total = parts * pieces
         with b.job(dims.ceiling_divide(total, chunk)) as (scope, job):
             last = dims.minimum((job + 1) * chunk, total)

@@ -253,6 +253,55 @@ def test_a_wrong_kernel_is_not_used(monkeypatch: pytest.MonkeyPatch):
     np.testing.assert_array_equal(lumjax.jit(f)(x, ids), f(jnp.asarray(x), ids))
 
 
+DYNAMIC = {
+    "scans": lambda x: (jnp.cumsum(x), lax.cummax(x[:, None] * jnp.arange(5.0), axis=0)),
+    "sorts": lambda x: (jnp.sort(x), jnp.argsort(x[:, None] * jnp.arange(70.0), axis=1)),
+    "greatest": lambda x: lax.top_k(x, 2),
+    "rows": lambda x: jnp.zeros((9, 16)).at[(x * 3).astype(int)].add(x[:, None], mode="drop"),
+    "elements": lambda x: x.at[(x * 9).astype(int)].max(x, mode="drop"),
+}
+
+
+@pytest.mark.parametrize("name", DYNAMIC)
+def test_sizes_that_come_with_the_call(name: str):
+    jitted = lumjax.jit(DYNAMIC[name], dynamic={0: lumjax.dim("n", min=2)})
+    for n in (2, 3, 60, 700):
+        x = np.random.default_rng(n).normal(size=n)
+        outs, wants = (tree.leaves(f(x)) for f in (jitted, lumjax.jit(DYNAMIC[name])))
+        for out, want in zip(outs, wants, strict=True):
+            alike(np.asarray(out), np.asarray(want), 0.0)
+    assert "by eval: 0" in str(lumjax.explain(jitted, x))
+
+
+LARGE = {
+    "sort": (jnp.sort, lambda n: (np.zeros((2, n), np.float32),)),
+    "scan": (lambda x: jnp.cumsum(x, 1), lambda n: (np.zeros((6, n), np.float32),)),
+    "updates": (
+        lambda x, i: x.at[i].add(x[:5], mode="drop"),
+        lambda n: (np.zeros((n, 8), np.float32), np.arange(5)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_large_arrays_are_checked_with_shorter_axes(name: str, monkeypatch: pytest.MonkeyPatch):
+    """It is the same code: sizes are arguments."""
+    f, made = LARGE[name]
+    shapes: list[Any] = []
+    compare = fixed._compare
+
+    def watched(compiled: Any, region: Any, *rest: Any) -> None:
+        shapes.extend(v.aval.shape for v in region.inputs)
+        compare(compiled, region, *rest)
+
+    monkeypatch.setattr(fixed, "_compare", watched)
+    with config.scope(cache=False):
+        found = programs(lumjax.jit(f).program(*made(700_000)).executable())
+    assert {"SORT", "SCAN", "INDEXED"} & set(found)
+    assert shapes
+    assert all(n < 2 * fixed.LENGTH for shape in shapes for n in shape)
+
+
 def test_explain_names_the_kernels():
     f = lambda x, i: jnp.sort(jnp.cumsum(x).at[i].add(x[0]))
     text = str(lumjax.explain(f, np.ones(9), np.asarray([0, 0])))
