@@ -93,11 +93,21 @@ class Program:
     of those in force. `kept`: by the function, for the next call.
     """
 
-    __slots__ = ("_executable", "consts", "jaxpr", "kept", "name", "out_tree", "settings")
+    __slots__ = (
+        "_executable",
+        "consts",
+        "donated",
+        "jaxpr",
+        "kept",
+        "name",
+        "out_tree",
+        "settings",
+    )
 
     def __init__(
         self, jaxpr: Jaxpr, consts: tuple[Value, ...], out_tree: tree.PyTreeDef,
         settings: Mapping[str, Any], name: str = "", kept: bool = False,
+        donated: frozenset[int] = frozenset(),
     ) -> None:  # fmt: skip
         self.jaxpr = jaxpr
         self.consts = consts
@@ -105,12 +115,15 @@ class Program:
         self.settings = settings
         self.name = name
         self.kept = kept
+        self.donated = donated
         self._executable: Executable | Recalled | None = None
 
     def executable(self) -> Executable | Recalled:
         """The compiled program, made on first use."""
         if self._executable is None:
-            self._executable = recaller().executable_of(self.jaxpr, self.settings, self._compiled)
+            self._executable = recaller().executable_of(
+                self.jaxpr, self.settings, self._compiled, self.donated
+            )
             compiled(self.name, self._executable.seconds)
         return self._executable
 
@@ -129,7 +142,7 @@ class Program:
         return simplify(found)
 
     def _compiled(self) -> Executable:
-        return compiler().executable_of(self.jaxpr, self.settings)
+        return compiler().executable_of(self.jaxpr, self.settings, self.donated)
 
 
 def _signature(leaf: Value) -> Any:
@@ -340,8 +353,22 @@ class Jitted(Generic[P, R]):
             return found
 
         staged = stage(flat, avals, lambda: f"jit of {self._name}", lambda: self._names(in_tree))
-        program = Program(staged.jaxpr, staged.consts, out_trees[0], self.settings, self._name)
+        consts = len(staged.consts)
+        program = Program(
+            staged.jaxpr, staged.consts, out_trees[0], self.settings, self._name,
+            donated=frozenset(k + consts for k in self._donated(in_tree)),
+        )  # fmt: skip
         return program, staged.cacheable
+
+    def _donated(self, in_tree: tree.PyTreeDef) -> list[int]:
+        """The leaves that are donated."""
+        if not self.donate:
+            return []
+        given: Any = in_tree.unflatten(range(in_tree.num_leaves))
+        args, kwargs = given
+        count = len(args)
+        chosen = [a for k, a in enumerate(args) if k in self.donate or k - count in self.donate]
+        return tree.leaves([*chosen, *(v for n, v in kwargs.items() if n in self.donate)])
 
     def _names(self, in_tree: tree.PyTreeDef) -> list[str]:
         """What to call each dynamic leaf, for messages."""

@@ -47,6 +47,7 @@ def to_bytes(recipe: Recipe, number_of: Callable[[Call], int]) -> bytes:
         "arena": recipe.arena,
         "arena_bytes": recipe.arena_bytes,
         "peak_bytes": recipe.peak_bytes,
+        "owned": recipe.owned,
         "kernels": [
             [c.kernel.name, len(c.phases), c.scratch, c.code.hex(), c.imports]
             for c in writer.kernels.values()
@@ -79,6 +80,7 @@ def from_bytes(body: bytes, numbered: Callable[[int], Eqn]) -> Recipe | None:
         tuple([(int(place), int(offset)) for place, offset in entry["arena"]]),
         int(entry["arena_bytes"]),
         int(entry["peak_bytes"]),
+        tuple(map(int, entry["owned"])),
     )
 
 

@@ -35,6 +35,7 @@ from lumjax.egraph.rules.registry import load_rules
 from lumjax.egraph.search import budget_of_config, search
 from lumjax.errors import CompileError
 from lumjax.expansion import expand, is_keyed
+from lumjax.inplace import patched, refused
 from lumjax.insight import Insight, Reader
 from lumjax.judge import judge as judge
 from lumjax.kernel.region import Region, cut
@@ -54,6 +55,7 @@ from lumjax.trace.core import (
     EvalTrace,
     Jaxpr,
     Value,
+    Var,
     eval_jaxpr,
     using,
 )
@@ -87,6 +89,7 @@ class Executable:
         jaxpr: Jaxpr,
         settings: Mapping[str, Any] | None = None,
         planner: Planner | None = None,
+        donated: frozenset[int] = frozenset(),
     ) -> None:
         started = time.perf_counter()
         self.traced = jaxpr
@@ -97,9 +100,10 @@ class Executable:
         self.target = self._cuda.target_of(config.backend) if self._cuda else host_target()
         self.jaxpr, self._consts = expand(simplify(jaxpr))
         self.jaxpr = simplify(self.jaxpr)
+        self.donated = donated
         self.open_sizes = open_sizes_of(jaxpr.in_avals)
         self._usual = {str(s.name): estimate(s) for s in self.open_sizes}
-        layout = self._layout = self._planned(planner)
+        layout = self._layout = self._in_place(planner)
         self.arena_bytes, self.peak_bytes = layout.arena_bytes, layout.peak_bytes
         self._inside: Inside | None = None
         self._placed = self._at(self._usual)
@@ -107,6 +111,20 @@ class Executable:
             Sized(sources_of(jaxpr.in_avals), self._runner) if self._usual else self._runner({})
         )
         self.seconds = time.perf_counter() - started
+
+    def _in_place(self, planner: Planner | None) -> Layout:
+        """The stages and their layout, with updates of donated arguments in place where nothing
+        reads later what was there.
+        """
+        jaxpr, kept = self.jaxpr, frozenset[Var]()
+        places = [k + len(self._consts) for k in self.donated] if self._cuda is None else []
+        while True:
+            self.jaxpr = patched(jaxpr, places, kept) if places else jaxpr
+            layout = self._planned(planner)
+            wrong = refused(self.stages) if places else frozenset[Var]()
+            if not wrong:
+                return layout
+            kept |= wrong
 
     def _planned(self, planner: Planner | None) -> Layout:
         """The stages and their layout. Under a budget of memory, a program that holds too much is
@@ -163,7 +181,7 @@ class Executable:
         compiled by themselves.
         """
         if any(unproved(k, given, self.target) for k in self.kernels()):
-            alone = executable_of(concrete(self.traced, given), self.settings)
+            alone = executable_of(concrete(self.traced, given), self.settings, self.donated)
             assert isinstance(alone.runner, Runner), "all its sizes are known"
             return alone.runner
         keyed = any(is_keyed(v.aval) for v in (*self.traced.inputs, *self.traced.outputs))
@@ -336,18 +354,22 @@ def inside_of(form: Nest, given: Mapping[str, int] | None = None) -> tuple[Insid
 _executables: weakref.WeakKeyDictionary[Jaxpr, dict[Any, Executable]] = weakref.WeakKeyDictionary()
 
 
-def executable_of(jaxpr: Jaxpr, settings: Mapping[str, Any] | None = None) -> Executable:
+def executable_of(
+    jaxpr: Jaxpr,
+    settings: Mapping[str, Any] | None = None,
+    donated: frozenset[int] = frozenset(),
+) -> Executable:
     """The executable of a jaxpr under the settings in force and these on top of them, made on first
-    use.
+    use. `donated` are inputs, by number, whose memory it may use.
     """
     if settings:
         with config.scope(**settings):
-            return _made(jaxpr, settings)
-    return _made(jaxpr, {})
+            return _made(jaxpr, settings, donated)
+    return _made(jaxpr, {}, donated)
 
 
-def _made(jaxpr: Jaxpr, settings: Mapping[str, Any]) -> Executable:
-    key = config.compiled_key()
+def _made(jaxpr: Jaxpr, settings: Mapping[str, Any], donated: frozenset[int]) -> Executable:
+    key = config.compiled_key(), donated
     known = _executables.get(jaxpr)
     if known is not None and key in known:
         return known[key]
@@ -355,7 +377,11 @@ def _made(jaxpr: Jaxpr, settings: Mapping[str, Any]) -> Executable:
         table = _executables.setdefault(jaxpr, {})
         if key not in table:
             kind = Watched if wanted() else Executable
-            table[key] = (Interpreted if config.interpret else kind)(jaxpr, settings)
+            table[key] = (
+                Interpreted(jaxpr, settings)
+                if config.interpret
+                else kind(jaxpr, settings, donated=frozenset() if wanted() else donated)
+            )
         return table[key]
 
 

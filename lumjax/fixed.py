@@ -36,7 +36,7 @@ from lumjax.target import Target
 from lumjax.trace.aval import ShapedArray
 from lumjax.trace.core import Eqn, Jaxpr, Literal, Var
 from lumjax.trace.dim import Expr, bounds, estimate, evaluate, same
-from lumjax.trace.form import Cumulate, Form, Move, Order, Update, Whole
+from lumjax.trace.form import Cumulate, Form, Move, Order, Patch, Update, Whole
 
 NDArray: TypeAlias = np.ndarray[Any, Any]
 TURNS = 2  # sets of values
@@ -229,13 +229,14 @@ def _compare(
             values.append(np.broadcast_to(one, shape))
             continue
         if operand.name not in arrays:
-            limits = _limits(form, given) if isinstance(form, Update) and k == 1 else None
+            limits = _limits(form, given, eqn) if _is_index(form, k) else None
             arrays[operand.name] = drawn(rng, shape, operand.dtype, limits)
         values.append(arrays[operand.name])
     params = {n: evaluate(p, given) if isinstance(p, Expr) else p for n, p in eqn.params.items()}
     wanted = eqn.prim.eval(*values, **params)
     assert wanted is not None, "an equation without eval is no kernel"
-    got = _run(compiled, arrays, sizes)
+    given_first = values[0] if isinstance(form, Patch) else None
+    got = _run(compiled, arrays, sizes, given_first)
     for buffer, mine, want in zip(compiled.kernel.outputs, got, wanted, strict=True):
         wrong = ~_near(mine, want, form)
         if wrong.any():
@@ -249,9 +250,16 @@ def _shape(shape: Sequence[Any], given: Mapping[str, int]) -> tuple[int, ...]:
     return tuple([int(evaluate(n, given)) for n in shape])
 
 
-def _limits(form: Update, given: Mapping[str, int]) -> tuple[int, int]:
+def _is_index(form: Form, k: int) -> bool:
+    return k == 1 if isinstance(form, Update) else k > 1 and isinstance(form, Patch)
+
+
+def _limits(form: Form, given: Mapping[str, int], eqn: Eqn) -> tuple[int, int]:
     """The least and greatest index that is tried: a little out of range on both sides."""
-    highest = [int(evaluate(high, given)) for _, high in form.bounds]
+    if isinstance(form, Update):
+        highest = [int(evaluate(high, given)) for _, high in form.bounds]
+    else:
+        highest = list(_shape(eqn.inputs[0].aval.shape, given))
     return -2, max(highest, default=0) + 2
 
 
@@ -282,13 +290,17 @@ def drawn(
 
 
 def _run(
-    compiled: Compiled, arrays: Mapping[str, NDArray], sizes: Mapping[str, int]
-) -> list[NDArray]:
+    compiled: Compiled, arrays: Mapping[str, NDArray], sizes: Mapping[str, int],
+    before: NDArray | None = None,
+) -> list[NDArray]:  # fmt: skip
+    """The kernel's results, in memory that holds `before` where it is given."""
     kernel = compiled.kernel
     made = {
         b.name: np.zeros(_shape(b.shape, sizes), b.dtype)
         for b in (*kernel.outputs, *kernel.workspace)
     }
+    if before is not None:
+        made[kernel.outputs[0].name][...] = before
     every = {**arrays, **made}
     places = range(len(kernel.buffers) + len(kernel.sizes))
     addresses = [arena.address_of(every[b.name]) for b in kernel.buffers]

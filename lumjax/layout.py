@@ -167,22 +167,29 @@ class Layout:
         return _Unit(named(kernel.outputs), named(kernel.inputs), private)
 
     def waves(self) -> list[list[tuple[int, int] | None]]:
-        """Consecutive kernels (stage, number) that don't read what another of them writes. Alone
-        are a loop or a choice, and an equation that runs through `eval`, which is None.
+        """Consecutive kernels (stage, number) that don't read or write what another of them writes.
+        Alone are a loop or a choice, and an equation that runs through `eval`, which is None.
         """
         found: list[list[tuple[int, int] | None]] = []
         written: set[Any] | None = None
+        read = set[Any]()  # only what is written in place is read before
         for number, stage in enumerate(self.stages):
             if not isinstance(stage, Native):
                 found.append([None if isinstance(stage, Evaluated) else (number, 0)])
                 written = None
                 continue
             for k, unit in enumerate(self._units[number]):
-                if written is None or any(n in written for n, _ in unit.reads):
+                changed = read if written is None else read | written
+                if (
+                    written is None
+                    or any(n in written for n, _ in unit.reads)
+                    or any(n in changed for n, _ in unit.writes)
+                ):
                     found.append([])
-                    written = set()
+                    written, read = set(), set()
                 found[-1].append((number, k))
                 written.update(n for n, _ in unit.writes)
+                read.update(n for n, _ in unit.reads)
         return found
 
     def _walk(self) -> None:

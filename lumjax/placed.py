@@ -15,6 +15,7 @@ import numpy as np
 from lumjax.concrete import concrete_value
 from lumjax.cpu.runtime import AnyStep, Inner, Step
 from lumjax.expansion import is_keyed
+from lumjax.inplace import is_patch
 from lumjax.kernel.verify import traced_sizes
 from lumjax.layout import Layout
 from lumjax.nested import Table, inside, link
@@ -121,12 +122,14 @@ class Placed:
             Result(operand(layout.resolve(a)), aval.weak, is_keyed(aval))
             for a, aval in zip(self.jaxpr.outputs, out_avals, strict=True)
         )
+        resolved = [layout.resolve(s.outputs[0]) for s in self.stages if is_patch(s)]
+        owned = tuple(sorted({numbers[v] for v in resolved if isinstance(v, Var)}))
         table = tuple([known.fixed.get(p, 0) for p in range(len(layout.places))])
         consts = tuple([_data(v) for v in self.consts])
         offsets = tuple(sorted(known.offsets.items()))
         return Recipe(
             inputs, consts, tuple(parts), outputs, len(numbers), table, offsets,
-            layout.arena_bytes, layout.peak_bytes,
+            layout.arena_bytes, layout.peak_bytes, owned,
         )  # fmt: skip
 
     def inside(self) -> Inside:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from lumjax.executable import Executable
     from lumjax.trace.array import Array
 
-PROGRAMS = Store("programs", 1, ".bin")
+PROGRAMS = Store("programs", 2, ".bin")
 
 
 class Recalled:
@@ -73,12 +73,15 @@ class Recalled:
 
 
 def executable_of(
-    jaxpr: Jaxpr, settings: Mapping[str, Any], make: Callable[[], Executable]
+    jaxpr: Jaxpr,
+    settings: Mapping[str, Any],
+    make: Callable[[], Executable],
+    donated: frozenset[int] = frozenset(),
 ) -> Executable | Recalled:
     """The program as it was kept, else as `make` makes it, and kept for the next process."""
     started = time.perf_counter()
     with config.scope(**settings):
-        key = key_of(jaxpr)
+        key = key_of(jaxpr, donated)
     if key is None:
         return make()
     runner = _kept(key, jaxpr, settings)
@@ -90,7 +93,7 @@ def executable_of(
     return made
 
 
-def key_of(jaxpr: Jaxpr) -> str | None:
+def key_of(jaxpr: Jaxpr, donated: frozenset[int] = frozenset()) -> str | None:
     """What a program is kept under with the settings in force; None for one that is not kept."""
     if not config.cache or config.search_profile or any(getattr(config, m) for m in MODES):
         return None
@@ -99,7 +102,7 @@ def key_of(jaxpr: Jaxpr) -> str | None:
     text = None if open_sizes_of(jaxpr.in_avals) else text_of(jaxpr)
     if text is None:
         return None
-    versions = (code_version(), objects.version(), np.__version__)
+    versions = (code_version(), objects.version(), np.__version__, sorted(donated))
     return digest(
         "\n".join(map(str, (*versions, objects.host_target().key, config.compiled_key(), text)))
     )

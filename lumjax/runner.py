@@ -6,6 +6,7 @@ Values that Python holds are numbered: the program's inputs first.
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain, groupby
@@ -92,6 +93,7 @@ class Recipe:
     arena: tuple[tuple[int, int], ...]
     arena_bytes: int
     peak_bytes: int  # the least that any plan needs for what lies in the arena
+    owned: tuple[int, ...] = ()  # inputs that are written: they have memory of their own
 
 
 @record
@@ -128,7 +130,8 @@ class Runner:
         self.recipe, self.settings, self._keyed = recipe, settings, keyed
         self._table = [x if isinstance(x, int) else address_of(x) for x in recipe.table]
         self._consts = list(map(Array, recipe.consts))
-        self._rows = [(s.number, s.place, s.dtype) for s in recipe.inputs]
+        owned = frozenset(recipe.owned)
+        self._rows = [(s.number, s.place, s.dtype, s.number in owned) for s in recipe.inputs]
         self._blank: list[Any] = [None] * recipe.values
         self.programs = [self.program(p) for p in recipe.parts if isinstance(p, Segment)]
         programs = iter(self.programs)
@@ -155,8 +158,10 @@ class Runner:
         if self._keyed:
             args = [Array(words_of(x.data)) if is_keyed(aval_of(x)) else x for x in args]
         given = [*self._consts, *args] if self._consts else args
-        for (number, place, dtype), value in zip(self._rows, given, strict=True):
+        for (number, place, dtype, owned), value in zip(self._rows, given, strict=True):
             data = value.data if type(value) is Array else _ingested(value, dtype)
+            if owned and not (type(value) is Array and is_alone(data)):
+                data = data.copy(order="C")
             if type(data) is not np.ndarray:  # a NumPy scalar: its address is not an array's
                 data = np.asarray(data)
             if data.flags.num & _DENSE != _DENSE:
@@ -226,6 +231,31 @@ class Runner:
                 held[number] = None
 
         return run
+
+
+def is_alone(data: NDArray) -> bool:
+    """Whether the caller's variable and one Array are all that knows of the data."""
+    base = data.base
+    return sys.getrefcount(data) <= _ALONE[0] and (
+        base is None or sys.getrefcount(base) <= _ALONE[1]
+    )
+
+
+def _references() -> tuple[int, int]:
+    """What `is_alone` counts for data that nothing else knows of: it depends on the interpreter."""
+    counts: list[int] = []
+
+    def look(data: NDArray) -> None:
+        base = data.base
+        counts[:] = [sys.getrefcount(data), sys.getrefcount(base)]
+
+    value = Array(np.ndarray((2,), np.int8, np.empty(4, np.int8)))
+    data = value.data
+    look(data)
+    return counts[0], counts[1]
+
+
+_ALONE = _references()
 
 
 class Sized:

@@ -34,7 +34,7 @@ from lumjax.ready import is_kept, keep, ready
 from lumjax.record import record
 from lumjax.target import Target
 from lumjax.trace.core import Atom, Eqn, Jaxpr, Var
-from lumjax.trace.form import Barrier, Nest, Opaque, Whole
+from lumjax.trace.form import Barrier, Nest, Opaque, Patch, Whole
 from lumjax.trace.simplify import uncollected
 from lumjax.workers import compile_together, count_for
 
@@ -152,6 +152,8 @@ def stages_of(
                 stages.append(Evaluated(step.eqn, step.form.why))
             elif isinstance(step.form, Whole):
                 stages.append(_whole(step, target))
+                if isinstance(step.form, Patch) and isinstance(stages[-1], Native):
+                    renamed[step.eqn.outputs[0]] = step.eqn.inputs[0]
             else:
                 programs = nester(step.form)
                 if isinstance(programs, str):

@@ -5,6 +5,7 @@ lower_whole(form, operands, results, name) -> Kernel
 INDEXED  updates of an array's elements in order            kernel/update.py
 SCAN     cumulative operations                              kernel/cumulate.py
 SORT     rows in a stable order                             kernel/order.py
+PATCH    a window overwritten in place                      kernel/patch.py
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from lumjax.kernel.builder import Builder, Operand
 from lumjax.kernel.cumulate import emit_cumulate
 from lumjax.kernel.ir import Kernel
 from lumjax.kernel.order import emit_order
+from lumjax.kernel.patch import emit_patch
 from lumjax.kernel.term import Buffer
 from lumjax.kernel.update import emit_update
-from lumjax.trace.form import Cumulate, Order, Update, Whole
+from lumjax.trace.form import Cumulate, Order, Patch, Update, Whole
 
 
 def lower_whole(
@@ -36,5 +38,8 @@ def lower_whole(
         case Order():
             emit_order(b, form, operands, results)
             return b.kernel(name, "SORT")
+        case Patch():
+            emit_patch(b, operands, results)
+            return b.kernel(name, "PATCH")
         case _:
             assert_never(form)

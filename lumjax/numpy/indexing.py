@@ -24,12 +24,13 @@ from lumjax.errors import (
     ShapeError,
 )
 from lumjax.numpy.creation import asarray, broadcast_to
+from lumjax.numpy.lengths import open_bounds
 from lumjax.ops.passing import checked_index
 from lumjax.record import record
 from lumjax.trace import dim as dims
 from lumjax.trace.array import Array
 from lumjax.trace.core import Tracer, aval_of, evaluates_plainly, traced
-from lumjax.trace.dim import Dim, Expr
+from lumjax.trace.dim import Expr
 
 ArrayLike = Any
 
@@ -273,24 +274,9 @@ def _bounds(entry: slice, length: Any) -> tuple[Any, Any, int]:
                 fix="use lax.dynamic_slice, whose start may be traced",
             )
     if any(isinstance(p, Expr) for p in (*parts, length)):
-        return _open_bounds(parts, length)
+        return open_bounds(parts, length)
     known = slice(*[None if p is None else operator.index(p) for p in parts])
     return known.indices(length)
-
-
-def _open_bounds(parts: Sequence[Any], length: Dim) -> tuple[Dim, Dim, int]:
-    """The same of bounds or a length known only when it runs."""
-    step = 1 if parts[2] is None else operator.index(parts[2])
-    low, high = (0, length) if step > 0 else (-1, length - 1)
-
-    def place(given: Any, default: Dim) -> Dim:
-        if given is None:
-            return default
-        at = given if isinstance(given, Expr) else operator.index(given)
-        return dims.minimum(dims.maximum(at + length if at < 0 else at, low), high)
-
-    first, last = (low, high) if step > 0 else (high, low)
-    return place(parts[0], first), place(parts[1], last), step
 
 
 def _basic(value: Any, entries: Sequence[Any]) -> Any:

@@ -55,7 +55,7 @@ from lumjax.trace.dim import (
     minimum,
     symbol,
 )
-from lumjax.trace.form import GatherMode, Move
+from lumjax.trace.form import GatherMode, Move, Patch
 from lumjax.trace.view import IndexMap, coordinates
 
 _Tangents: TypeAlias = Sequence[Value | None]
@@ -323,6 +323,19 @@ dynamic_update_slice_p = Primitive(
         Sample((_f32(4, 3), _f32(2, 3), _INDEX, _INDEX), {}, -2.0, 6.0),
         Sample((_f32(4, 3), _f32(0, 1), _INDEX, _INDEX), {}),
         Sample((_f32(), _f32()), {}),
+    ),
+)
+
+
+# The same in the memory of the operand, which is used up: the compiler's, for donated arguments.
+patch_p = Primitive(
+    "patch",
+    aval=_update_aval,
+    eval=_update_eval,
+    form=lambda x, update, *starts: Patch(),
+    samples=(
+        Sample((_f32(5), _f32(2), _INDEX), {}, -2.0, 6.0),
+        Sample((_f32(4, 3), _f32(2, 3), _INDEX, _INDEX), {}, -2.0, 6.0),
     ),
 )
 

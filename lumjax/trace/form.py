@@ -268,6 +268,14 @@ class Barrier:
 
 
 Nest = Repeat | Choose  # runs sub-programs
-Whole = Update | Cumulate | Order  # a kernel of its own
+@record
+class Patch:
+    """Operand 0, with operand 1 put in where operands 2, 3, ... say, its first element along each
+    axis: they are moved so that it lies inside. The result has the memory of operand 0, of which
+    only what changes is written.
+    """
+
+
+Whole = Update | Cumulate | Order | Patch  # a kernel of its own
 Single = Opaque | Barrier | Nest | Whole  # no part of a region's kernels
 Form = Map | Reduce | Iota | Size | Move | Contract | Gather | Scatter | Expand | Single
