@@ -103,28 +103,32 @@ def gpt(m: Any, args: Any, wrap: Compile) -> Twin:
 
 
 def lstm(m: Any, args: Any, wrap: Compile) -> Twin:
-    """A cell over letters."""
+    """Torch's own cell over letters, whose forget gate gets the one that the example adds to it."""
     (params, _), rows = args
-    trained = Trained(params, optim.cosine_decay_schedule(4e-3, 100), clip=1.0)
     rows = tensor(rows)
+    params = params | {k: _torchs(params[k]) for k in ("input", "hidden", "bias")}
+    trained = Trained(params, optim.cosine_decay_schedule(4e-3, 100), clip=1.0)
+    one = torch.zeros(4, m.WIDTH).index_fill(0, torch.tensor(1), 1.0).flatten()
 
     def loss_fn(p: Any, rows: Any) -> Any:
         inputs, labels = rows[:, :-1], rows[:, 1:]
-        letters = fn.embedding(inputs, p["letters"]) @ p["input"] + p["bias"]
-        hidden = memory = torch.zeros(len(rows), m.WIDTH)
-        seen = []
-        for x in letters.unbind(1):
-            i, f, o, new = (x + hidden @ p["hidden"]).chunk(4, -1)
-            memory = torch.sigmoid(f + 1) * memory + torch.sigmoid(i) * torch.tanh(new)
-            hidden = torch.sigmoid(o) * torch.tanh(memory)
-            seen.append(hidden)
-        logits = torch.stack(seen, 1) @ p["head"]
+        letters = fn.embedding(inputs, p["letters"])
+        start = torch.zeros(2, 1, len(rows), m.WIDTH).unbind()
+        weights = p["input"], p["hidden"], p["bias"], one
+        hidden, _, _ = torch.lstm(letters, start, weights, True, 1, 0.0, True, False, True)
+        logits = hidden @ p["head"]
         losses = fn.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none")
         counted = ((inputs > 0) | (labels > 0)).flatten()
         return (losses * counted).sum() / counted.sum()
 
     compiled = wrap(loss_fn)
     return lambda _=None: trained.update(compiled(trained.params, rows))
+
+
+def _torchs(weights: Any) -> Any:
+    """Weights [..., gates] of i, f, o, new as torch has them: [gates, ...] of i, f, new, o."""
+    i, f, o, new = np.split(np.asarray(weights), 4, -1)
+    return np.concatenate([i, f, new, o], -1).T
 
 
 # ---- networks of convolutions

@@ -14,10 +14,10 @@ and Adam are one jitted step.
 Expected in the default 1,500 steps, of 1,000 images held out, in the words of training and in a
 pattern and words ("slim", "fat", "tilted") that training has not had:
 
-    the digit named, of ten sentences                    96.2 %   92.6 %
+    the digit named, of ten sentences                    95.9 %   92.4 %
     thin or bold, of two sentences                      100.0 %   99.7 %
     which way it leans, of two sentences                100.0 %   99.7 %
-    all three right, of the five best for a sentence     90.6 %   43.8 %
+    all three right, of the five best for a sentence     90.7 %   43.1 %
 
 "slim" and "fat" were chosen among such pairs with a look at these images, so that their numbers
 flatter. What MiniLM makes of a word decides: "delicate" and "strong" are understood as well (99 %),
