@@ -215,14 +215,16 @@ class _Walk:
 
     def narrowed(self, at: Dim, where: Sequence[Dim]) -> Iterator[tuple[Dim, Dim]]:
         """Bounds of an offset, from what holds wherever it is used: by the facts in their order,
-        by those that leave the fewest variables, and by what they say of quotients as such.
+        by those that leave the fewest variables, and by what they say of quotients (and minima and
+        maxima, such as of indices that were loaded) as such.
         """
         known = [k for c in where for k in _guarantees(c)]
         inside, facts = _tightened(*_divided(at, where, known))
         yield self.improved(inside, facts, -1), self.improved(inside, facts, 1)
         yield self.fewest(inside, facts, -1), self.fewest(inside, facts, 1)
-        inside, facts = _tightened(*_named(at, where))
-        yield self.fewest(inside, facts, -1), self.fewest(inside, facts, 1)
+        for clamps in ((), (IndexOp.MIN, IndexOp.MAX)):
+            inside, facts = _tightened(*_named(at, where, clamps))
+            yield self.fewest(inside, facts, -1), self.fewest(inside, facts, 1)
 
     def improved(self, expr: Dim, known: Sequence[Dim], sign: int) -> Dim:
         """A bound of `expr` (sign 1: upper, -1: lower) in fewer variables, from what is >= 0."""
@@ -318,13 +320,13 @@ def _divided(
     return dims.substitute(expr, values), [*again, *facts]
 
 
-def _named(expr: Dim, conditions: Sequence[Dim]) -> tuple[Dim, list[Dim]]:
-    """The expression and the facts, with a symbol for each quotient and each remainder."""
+def _named(expr: Dim, conditions: Sequence[Dim], more: Sequence[IndexOp]) -> tuple[Dim, list[Dim]]:
+    """The expression and the facts, with a symbol for each quotient, remainder and `more`."""
     known = [k for d in conditions for k in _guarantees(d)]
     names: dict[Expr, Dim] = {}
-    for op in (IndexOp.FLOORDIV, IndexOp.MOD):
+    for op in (IndexOp.FLOORDIV, IndexOp.MOD, *more):
         for node in _nodes(op, expr, *conditions):
-            ends = dims.bounds(node) if op is IndexOp.MOD else _quotient(node, known)
+            ends = _quotient(node, known) if op is IndexOp.FLOORDIV else dims.bounds(node)
             names[node] = dims.symbol(f"<{len(names)}>", *ends)
     facts = [k for d in conditions for k in _guarantees(dims.substitute(d, {}, dict(names)))]
     return dims.substitute(expr, {}, dict(names)), facts

@@ -234,6 +234,26 @@ def test_masks_bound_quotients():
     assert check_kernel(kernel, g, emulate).ok
 
 
+def test_masks_bound_clamped_indices():
+    """A gather from the second of two pieces of four: its index is clamped to both."""
+    i = axis("i", 9)
+    rows = load("rows", i, dtype=np.int32)
+    place = dims.minimum(dims.maximum(dims.symbol("g", None, None), 0), 7)
+
+    def breaches(least):
+        second = Load(
+            buf("x", 4), (place - 4,), dims.less_equal(least, place), lit(0.0), (("g", rows),)
+        )
+        g = group(root("o", (i,), second))
+        kernel = lower(g, TARGET)
+        if least == 4:
+            assert check_kernel(kernel, g, emulate).ok
+        return prove_bounds(kernel, verify.traced_sizes(kernel, {}))
+
+    assert breaches(4) == ()
+    assert breaches(3), "one element before the first"
+
+
 LEFT = dims.minimum(8, 20 - 8 * dims.symbol("job"))  # of 20 rows of 4, eight by eight
 FROM = dims.maximum(8 * dims.symbol("job") - 2, 0)  # two rows before them, where there are any
 STRETCHES = {
