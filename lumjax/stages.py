@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -33,8 +33,8 @@ from lumjax.profile import profiled
 from lumjax.ready import is_kept, keep, ready
 from lumjax.record import record
 from lumjax.target import Target
-from lumjax.trace.core import Atom, Eqn, Jaxpr, Var
-from lumjax.trace.form import Barrier, Nest, Opaque, Patch, Whole
+from lumjax.trace.core import Atom, Eqn, Jaxpr, Var, sub_jaxprs
+from lumjax.trace.form import Barrier, Move, Nest, Opaque, Patch, Whole
 from lumjax.trace.simplify import uncollected
 from lumjax.workers import compile_together, count_for
 
@@ -140,7 +140,7 @@ def stages_of(
     """Every step compiled, and the variables that barriers rename."""
     stages: list[Stage] = []
     renamed: dict[Var, Atom] = {}
-    steps = cut(with_uniforms(jaxpr), native=supported)
+    steps = cut(_seen_through(with_uniforms(jaxpr), nester), native=supported)
     if planner is None:
         _ahead([s for s in steps if isinstance(s, Region)], target)
     for step in steps:
@@ -179,6 +179,34 @@ def _whole(step: Alone, target: Target) -> Native | Evaluated:
         return Native(*compiled_alone(step, target))
     except Unsupported as e:
         return Evaluated(step.eqn, str(e))
+
+
+def _seen_through(jaxpr: Jaxpr, nester: Nester) -> Jaxpr:
+    """The program whose loops and choices in native calls read what their operands are reshaped
+    from: they are given addresses, where the elements lie in the order that they want.
+    """
+    maker: dict[Atom, Eqn] = {e.outputs[0]: e for e in jaxpr.eqns if len(e.outputs) == 1}
+    eqns = list(jaxpr.eqns)
+    for k, eqn in enumerate(eqns):
+        if not any(sub_jaxprs(eqn.params)):
+            continue
+        atoms = tuple(_unshaped(a, maker) for a in eqn.inputs)
+        if atoms != eqn.inputs:
+            form = eqn.prim.form(*(a.aval for a in eqn.inputs), **eqn.params)
+            if isinstance(form, Nest) and not isinstance(nester(form), str):
+                eqns[k] = replace(eqn, inputs=atoms)
+    return replace(jaxpr, eqns=tuple(eqns))
+
+
+def _unshaped(atom: Atom, maker: Mapping[Atom, Eqn]) -> Atom:
+    """What holds the atom's elements in their order, under another shape perhaps."""
+    while (eqn := maker.get(atom)) is not None and len(eqn.inputs) == 1:
+        (source,) = eqn.inputs
+        form = eqn.prim.form(source.aval, **eqn.params)
+        if not isinstance(form, Move) or not form.maps[0].is_reshape(source.aval.shape):
+            break
+        atom = source
+    return atom
 
 
 def _key(region: Region, target: Target) -> tuple[Any, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -15,6 +17,7 @@ from lumjax.executable import Interpreted, executable_of
 from lumjax.expansion import expand
 from lumjax.kernel.verify import Verdict
 from lumjax.placement import ALIGNMENT, Interval, assign, peak
+from lumjax.stages import Nested
 from lumjax.trace.stage import stage
 
 
@@ -69,6 +72,58 @@ def test_random_numbers_are_drawn_by_kernels(draw):
     made, out = executable(draw, key)
     assert [s.why for s in made.evaluated()] == []
     np.testing.assert_allclose(out, np.asarray(draw(key)), rtol=3e-6)
+
+
+@pytest.mark.parametrize("move", [
+    lambda x: jnp.pad(jnp.concatenate([x, x * 2]), 2, mode="reflect"),
+    lambda x: jnp.pad(jnp.concatenate([x, x * 2], 1), 3, mode="symmetric"),
+    lambda x: jnp.pad(jnp.stack([x, -x]), 2, mode="wrap"),
+    lambda x: jnp.pad(jnp.pad(x, 1), ((7, 1), (2, 9)), mode="reflect"),
+    lambda x: jnp.pad(jnp.roll(x, 1, 0), 2, mode="edge"),
+    lambda x: jnp.concatenate([x, x[:1], x])[jnp.array([6, -1, 0, 3])],
+    lambda x: jnp.take(jnp.concatenate([x.ravel(), x.ravel()]), jnp.arange(30) * 7 % 24),
+])  # fmt: skip
+def test_what_is_gathered_from_pieces_is_gathered_by_kernels(move):
+    x = np.arange(12, dtype=np.float32).reshape(3, 4)
+    made, out = executable(move, x)
+    assert [s.why for s in made.evaluated()] == []
+    with config.scope(interpret=True):
+        np.testing.assert_array_equal(out, np.asarray(lumjax.jit(move)(x)))
+
+
+def recurrence(xs):
+    """A state of 4 by 6 that 64 rows change."""
+
+    def step(c, x):
+        c = jnp.tanh(c * 0.5 + x)
+        return c, c[0]
+
+    return lax.scan(step, jnp.zeros((4, 6)), xs)
+
+
+@pytest.mark.parametrize(("loop", "shapes", "stored"), [
+    (lambda x: recurrence(x.reshape(64, 4, 6)), [(64, 24)], 0),
+    (lambda x: recurrence(x.reshape(64, 4, 6)), [(64 * 24,)], 0),
+    (lambda x: recurrence(x.reshape(32, 2, 24).reshape(64, 4, 6)), [(32, 48)], 0),
+    (lambda x: recurrence(x[:, None].reshape(64, 4, 6)), [(256, 6)], 0),
+    (lambda x, w: recurrence((x @ w).reshape(64, 4, 6)), [(256, 5), (5, 6)], 1),
+    (lambda x: (recurrence(x.reshape(64, 4, 6)), x.reshape(64, 4, 6) * 2), [(64, 24)], 0),
+    (lambda x: (recurrence(x.reshape(64, 4, 6)), x.reshape(64, 24)), [(64 * 24,)], 0),
+    (lambda x: lax.cond(x[0, 0] > 0, lambda y: recurrence(y)[0], lambda y: y[1] * 2,
+                        x.reshape(64, 4, 6)), [(64, 24)], 0),
+])  # fmt: skip
+def test_what_a_loop_reads_in_another_shape_is_not_copied(loop, shapes, stored):
+    args = [
+        np.random.default_rng(k).normal(size=s).astype(np.float32) for k, s in enumerate(shapes)
+    ]
+    made, out = executable(loop, *args)
+    assert [s.why for s in made.evaluated()] == []
+    read = {v for s in made.stages if isinstance(s, Nested) for v in s.eqn.inputs}
+    large = [v for s in made.native() for v in s.outputs if v in read and v.aval.size >= 64 * 24]
+    assert len(large) == stored
+    with config.scope(interpret=True):
+        want = lumjax.jit(loop)(*args)
+    lumjax.tree.map(partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-6), out, want)
 
 
 def test_outputs_own_their_memory():

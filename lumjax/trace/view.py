@@ -6,6 +6,7 @@ of them compose into one before anything is compiled.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -93,6 +94,15 @@ class IndexMap:
             and same(self.valid, 1)
             and all(map(same, self.coords, coordinates(self.domain)))
         )
+
+    def is_reshape(self, in_shape: Sequence[Dim]) -> bool:
+        """Whether the output's elements are the operand's in the same row-major order; not where
+        sizes are unknown.
+        """
+        own = identity(self.domain).offset(self.domain)
+        known = all(isinstance(n, int) for n in (*self.domain, *in_shape))
+        alike = known and math.prod(map(int, self.domain)) == math.prod(map(int, in_shape))
+        return alike and same(self.valid, 1) and same(self.offset(in_shape), own)
 
     def permutation(self, in_shape: Sequence[Dim]) -> tuple[int, ...] | None:
         """The perm for which the map is `transpose(in_shape, perm)`, or None."""
