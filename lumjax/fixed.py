@@ -26,6 +26,7 @@ from lumjax.kernel.bounds import prove_bounds
 from lumjax.kernel.builder import Operand, Uniform
 from lumjax.kernel.digest import digest, operation_text, region_text
 from lumjax.kernel.ir import Const, Kernel
+from lumjax.kernel.order import LONG
 from lumjax.kernel.region import Alone, Region, classify, volume
 from lumjax.kernel.term import Buffer, Group
 from lumjax.kernel.verify import open_sizes, proved_everywhere, traced_sizes
@@ -179,8 +180,13 @@ def _smaller(region: Region) -> Region | None:
     if sum(volume(v.aval.shape) for v in (*region.inputs, *region.outputs)) < LARGE:
         return None
 
+    least = LONG if isinstance(region.forms[0], Order) else LENGTH  # long rows are sorted otherwise
+
     def shorter(aval: ShapedArray) -> ShapedArray:
-        shape = [n if n <= LENGTH else LENGTH + n % LENGTH for n in map(estimate, aval.shape)]
+        shape = [
+            n if n <= LENGTH else (LENGTH if n < least else least) + n % LENGTH
+            for n in map(estimate, aval.shape)
+        ]
         return ShapedArray(tuple(shape), aval.dtype, aval.weak)
 
     new = {v: Var(shorter(v.aval)) for v in region.inputs}

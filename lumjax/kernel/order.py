@@ -2,12 +2,14 @@
 
 Short rows are ordered by counting, for each element, those that come before it. Longer ones are
 sorted by their keys' bytes from the last to the first; a byte that is the same everywhere moves
-nothing. Both give the one stable order, whatever the number of threads.
+nothing. Few very long rows are sorted in the same way by several jobs each. All of these give the
+one stable order, whatever the number of threads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -32,6 +34,7 @@ from lumjax.kernel.ir import (
     ApplyValue,
     IndexValue,
     Let,
+    Loop,
     LoopKind,
     Ref,
     StoreStmt,
@@ -45,6 +48,8 @@ from lumjax.trace.form import Order, ReduceOp
 
 SHORT = 48  # elements of a row that is ordered by counting
 JOBS = 64  # rows that are sorted at once at most: each has memory of its own
+LONG, FEW_ROWS = 1 << 17, 4  # rows so long, and so few, are sorted by several jobs each
+CHUNK = 1 << 16  # elements of a row that are one job's
 FEW = 4  # times as many elements as are wanted make it worth while to look for them first
 _DIGITS = 256
 _BYTE, _PLACE, _COUNT = np.dtype(np.uint8), np.dtype(np.int32), np.dtype(np.int32)
@@ -62,6 +67,8 @@ def emit_order(
     made = _Sort(b, form, operands, results)
     if isinstance(made.extent, int) and made.extent <= SHORT:
         made.by_rank(made.extent)
+    elif estimate(made.extent) >= LONG and made.count <= FEW_ROWS and not made.selects():
+        _Chunks(made).emit()
     else:
         made.by_digits()
 
@@ -124,11 +131,17 @@ class _Sort:
         del shape[form.axis]
         self.count = estimate(volume(shape))
 
+    def selects(self) -> bool:
+        """Whether so few elements are wanted that they are looked for first."""
+        take = self.form.take
+        few = take is not None and FEW * estimate(take) <= estimate(self.extent)
+        return few and self.form.keys == 1
+
     def keys(self) -> list[Operand]:
         """The operands that tell the order, first ones first."""
         return self.xs[: self.form.keys]
 
-    def _start(self, scope: Scope, row: Dim) -> tuple[Dim, Dim]:
+    def start(self, scope: Scope, row: Dim) -> tuple[Dim, Dim]:
         """Offsets of a row's first element, in operands and in results."""
         b = self.b
         if isinstance(self.inner, int) and self.inner == 1:
@@ -140,7 +153,7 @@ class _Sort:
             outer * self.take * self.inner + column,
         )
 
-    def _put(self, scope: Scope, source: Dim, target: Dim, place: Dim) -> None:
+    def put(self, scope: Scope, source: Dim, target: Dim, place: Dim) -> None:
         """One element of every result."""
         for x, out in zip(self.xs, self.outs, strict=False):
             store(scope, out, target, read(x, source))
@@ -156,7 +169,7 @@ class _Sort:
         kinds = [key_of(read(x, 0), False)[0].dtype for x in self.keys()]
         kept = [b.scratch(extent, kind) for kind in kinds]
         with b.shares(self.total, extent * extent // 4 + 8 * extent, "row") as row:
-            first, target = self._start(row, dims.symbol("row", 0))
+            first, target = self.start(row, dims.symbol("row", 0))
             i, j = dims.symbol("i", 0), dims.symbol("j", 0)
             with row.loop("i", n, LoopKind.VECTOR) as inner:
                 for x, buffer in zip(self.keys(), kept, strict=True):
@@ -171,7 +184,7 @@ class _Sort:
                 place = b.let(each, Ref(rank, _COUNT), "place")
                 with when(each, dims.less(place, self.take)) as inside:
                     to = target + between(place, 0, self.take - 1) * self.inner
-                    self._put(inside, first + i * self.inner, to, i)
+                    self.put(inside, first + i * self.inner, to, i)
 
     # ---- long rows
 
@@ -186,12 +199,11 @@ class _Sort:
         kinds = [key_of(read(x, 0), False)[0].dtype for x in self.keys()]
         keys = {kind: [b.workspace((jobs, n), kind) for _ in range(2)] for kind in set(kinds)}
         counts = b.scratch(8 * _DIGITS, _COUNT)
-        few = self.form.take is not None and FEW * estimate(self.form.take) <= length
-        wanted = self.take if few and self.form.keys == 1 else None
+        wanted = self.take if self.selects() else None
         with b.job(jobs) as (scope, job):
             last = dims.minimum((job + 1) * share, self.total)
             with scope.loop("row", last, begin=job * share) as row:
-                first, target = self._start(row, dims.symbol("row", 0))
+                first, target = self.start(row, dims.symbol("row", 0))
                 mine = b.index(row, job * n, "mine")
                 passes = _Passes(self, row, first, mine, places, counts)
                 for x, kind in reversed(list(zip(self.keys(), kinds, strict=True))):
@@ -202,7 +214,7 @@ class _Sort:
                     place = b.let(each, read(passes.current, mine + found), "place")
                     place = between(place, 0, n - 1)
                     at = first + place * self.inner
-                    self._put(each, at, target + i * self.inner, place)
+                    self.put(each, at, target + i * self.inner, place)
 
     def key(self, x: Operand, at: Dim) -> tuple[Value, int]:
         """An element's key."""
@@ -216,6 +228,18 @@ def _before(kept: Sequence[Buffer], i: Dim, j: Dim, otherwise: Value) -> Value:
     mine, other = read(kept[0], i), read(kept[0], j)
     rest = _before(kept[1:], i, j, otherwise)
     return apply("or", apply("lt", other, mine), apply("and", apply("eq", other, mine), rest))
+
+
+def _digit(b: Builder, scope: Scope, keys: Buffer, at: Dim, number: int) -> tuple[Value, Dim]:
+    """A key and one of its bytes."""
+    name = b.fresh("key")
+    scope.add(Let(name, read(keys, at)))
+    key = Ref(name, keys.dtype)
+    shifted: Value = key
+    if number:
+        shifted = apply("shift_right_logical", key, const(keys.dtype, 8 * number))
+    masked = apply("and", shifted, const(keys.dtype, _DIGITS - 1))
+    return key, b.let(scope, cast(masked, _BYTE), "digit")
 
 
 class _Passes:
@@ -265,17 +289,6 @@ class _Passes:
             self.places.reverse()
             self.started = True
 
-    def _digit(self, scope: Scope, keys: Buffer, at: Dim, number: int) -> tuple[Value, Dim]:
-        """A key and one of its bytes."""
-        name = self.b.fresh("key")
-        scope.add(Let(name, read(keys, at)))
-        key = Ref(name, keys.dtype)
-        shifted: Value = key
-        if number:
-            shifted = apply("shift_right_logical", key, const(keys.dtype, 8 * number))
-        masked = apply("and", shifted, const(keys.dtype, _DIGITS - 1))
-        return key, self.b.let(scope, cast(masked, _BYTE), "digit")
-
     def _select(self, keys: Buffer, to: Buffer, number: int, wanted: Dim) -> None:
         """Keep the elements whose first byte may be among the `wanted` least, in order."""
         b, scope, mine, counts = self.b, self.scope, self.mine, self.counts
@@ -283,7 +296,7 @@ class _Passes:
         with scope.loop("i", _DIGITS, LoopKind.VECTOR) as each:
             store(each, counts, i, zero)
         with scope.loop("i", self.n) as each:
-            _, digit = self._digit(each, keys, mine + i, number)
+            _, digit = _digit(b, each, keys, mine + i, number)
             store(each, counts, digit, apply("add", read(counts, digit), one))
         total, kept, found = b.fresh("total"), b.fresh("kept"), b.fresh("found")
         scope.add(*(Accumulator(n, _COUNT, ReduceOp.SUM, zero) for n in (total, kept, found)))
@@ -293,7 +306,7 @@ class _Passes:
             each.add(Accumulate(total, read(counts, i)))
         limit = b.let(scope, Ref(kept, _COUNT), "limit")
         with scope.loop("i", self.n) as each:
-            key, digit = self._digit(each, keys, mine + i, number)
+            key, digit = _digit(b, each, keys, mine + i, number)
             with when(each, dims.less(digit, limit)) as inside:
                 place = b.let(inside, Ref(found, _COUNT), "free")
                 at = mine + between(place, 0, self.n - 1)
@@ -307,12 +320,12 @@ class _Passes:
 
     def _count(self, keys: Buffer, size: int) -> None:
         """How often each digit occurs, for every byte."""
-        scope, i, one = self.scope, dims.symbol("i", 0), const(_COUNT, 1)
+        b, scope, i, one = self.b, self.scope, dims.symbol("i", 0), const(_COUNT, 1)
         with scope.loop("i", size * _DIGITS, LoopKind.VECTOR) as each:
             store(each, self.counts, i, const(_COUNT, 0))
         with scope.loop("i", self.n) as each:
             for number in range(size):
-                _, digit = self._digit(each, keys, self.mine + i, number)
+                _, digit = _digit(b, each, keys, self.mine + i, number)
                 at = number * _DIGITS + digit
                 store(each, self.counts, at, apply("add", read(self.counts, at), one))
 
@@ -321,7 +334,7 @@ class _Passes:
         b, scope, mine, counts = self.b, self.scope, self.mine, self.counts
         i, base = dims.symbol("i", 0), number * _DIGITS
         source, target = self.places
-        _, digit = self._digit(scope, keys, mine, number)
+        _, digit = _digit(b, scope, keys, mine, number)
         same = b.let(scope, read(counts, base + digit), "same")
         alike = b.index(scope, dims.equal(same, self.n), b.fresh("alike"))
         with (
@@ -339,7 +352,7 @@ class _Passes:
                 store(each, counts, base + i, Ref(total, _COUNT))
                 each.add(Accumulate(total, Ref(here, _COUNT)))
             with differing.loop("i", self.n) as each:
-                key, digit = self._digit(each, keys, mine + i, number)
+                key, digit = _digit(b, each, keys, mine + i, number)
                 free = b.let(each, read(counts, base + digit), "free")
                 at = mine + between(free, 0, self.most - 1)
                 store(each, to, at, key)
@@ -351,3 +364,100 @@ class _Passes:
         if not self.started:
             return IndexValue(i, _PLACE)
         return read(source, self.mine + i)
+
+
+class _Chunks:
+    """Long rows in chunks: each job counts the bytes of its chunk, then moves its elements to where
+    they belong after those of the chunks before.
+    """
+
+    def __init__(self, sort: _Sort) -> None:
+        self.sort, self.b, self.n = sort, sort.b, sort.length
+        self.chunk = self.b.amount(CHUNK)
+        self.chunks = dims.ceiling_divide(self.n, self.chunk)
+        self.places = [self.b.workspace((sort.total, self.n), _PLACE) for _ in range(2)]
+        self.counts = self.b.workspace((sort.total, self.chunks, _DIGITS), _COUNT)
+        self.started = False
+
+    @contextmanager
+    def _each(self, kind: LoopKind = LoopKind.SERIAL) -> Generator[tuple[Scope, Scope, Dim, Dim]]:
+        """A phase with a job for each chunk: its scope, that of an element, the offset of the row
+        and that of the chunk's counts.
+        """
+        b = self.b
+        with b.job(self.sort.total * self.chunks) as (scope, job):
+            b.decode(scope, job, [("row", self.sort.total), ("chunk", self.chunks)])
+            row, chunk = dims.symbol("row", 0), dims.symbol("chunk", 0)
+            begin = chunk * self.chunk
+            end = dims.minimum(begin + self.chunk, self.n)
+            inner = Scope(scope, {"i"})
+            yield scope, inner, row * self.n, (row * self.chunks + chunk) * _DIGITS
+            scope.add(Loop("i", begin, end, 1, kind, tuple(inner.stmts)))
+
+    def emit(self) -> None:
+        """Append the phases."""
+        b, sort, n, i = self.b, self.sort, self.n, dims.symbol("i", 0)
+        for x in reversed(sort.keys()):
+            kind = key_of(read(x, 0), False)[0].dtype
+            keys = [b.workspace((sort.total, n), kind) for _ in range(2)]
+            for number in range(self._keys(x, keys[0])):
+                self._count(keys[0], number)
+                self._add_up()
+                self._move(keys[0], keys[1], number)
+                keys.reverse()
+                self.places.reverse()
+                self.started = True
+        with self._each() as (scope, each, mine, _):
+            first, target = sort.start(scope, dims.symbol("row", 0))
+            with when(each, dims.less(i, sort.take)) as inside:
+                place = self._place(inside, mine)
+                kept = between(i, 0, sort.take - 1) * sort.inner
+                sort.put(inside, first + place * sort.inner, target + kept, place)
+
+    def _place(self, scope: Scope, mine: Dim) -> Dim:
+        """The place that is i-th so far."""
+        i = dims.symbol("i", 0)
+        if not self.started:
+            return i
+        return between(self.b.let(scope, read(self.places[0], mine + i), "place"), 0, self.n - 1)
+
+    def _keys(self, x: Operand, to: Buffer) -> int:
+        """The keys in the order so far; how many bytes of them may differ."""
+        kind = LoopKind.SERIAL if self.started else LoopKind.VECTOR
+        with self._each(kind) as (scope, each, mine, _):
+            first, _ = self.sort.start(scope, dims.symbol("row", 0))
+            place = self._place(each, mine)
+            key, size = self.sort.key(x, first + place * self.sort.inner)
+            store(each, to, mine + dims.symbol("i", 0), key)
+        return size
+
+    def _count(self, keys: Buffer, number: int) -> None:
+        z = dims.symbol("z", 0)
+        with self._each() as (scope, each, mine, counts):
+            with scope.loop("z", _DIGITS, LoopKind.VECTOR) as inner:
+                store(inner, self.counts, counts + z, const(_COUNT, 0))
+            _, digit = _digit(self.b, each, keys, mine + dims.symbol("i", 0), number)
+            more = apply("add", read(self.counts, counts + digit), const(_COUNT, 1))
+            store(each, self.counts, counts + digit, more)
+
+    def _add_up(self) -> None:
+        """Where each chunk's elements with each digit begin."""
+        b, d, c = self.b, dims.symbol("d", 0), dims.symbol("c", 0)
+        with b.job(self.sort.total) as (scope, job):
+            total = b.fresh("total")
+            scope.add(Accumulator(total, _COUNT, ReduceOp.SUM, const(_COUNT, 0)))
+            with scope.loop("d", _DIGITS) as outer, outer.loop("c", self.chunks) as inner:
+                at, here = (job * self.chunks + c) * _DIGITS + d, b.fresh("here")
+                inner.add(Let(here, read(self.counts, at)))
+                store(inner, self.counts, at, Ref(total, _COUNT))
+                inner.add(Accumulate(total, Ref(here, _COUNT)))
+
+    def _move(self, keys: Buffer, to: Buffer, number: int) -> None:
+        b, i = self.b, dims.symbol("i", 0)
+        with self._each() as (_, each, mine, counts):
+            key, digit = _digit(b, each, keys, mine + i, number)
+            free = b.let(each, read(self.counts, counts + digit), "free")
+            at = mine + between(free, 0, self.n - 1)
+            store(each, to, at, key)
+            store(each, self.places[1], at, IndexValue(self._place(each, mine), _PLACE))
+            each.add(StoreStmt(self.counts, counts + digit, IndexValue(free + 1, _COUNT)))

@@ -15,6 +15,7 @@ import lumjax.numpy as jnp
 from lumjax import config, fixed, lax, tree
 from lumjax import dtype as dt
 from lumjax.fixed import drawn
+from lumjax.kernel import order
 from lumjax.kernel.ir import Kernel
 from lumjax.stages import Native
 
@@ -204,6 +205,28 @@ def test_sorts_are_the_interpreters(data: st.DataObject):
     same(f, x, second)
 
 
+@pytest.mark.parametrize("dtype", [dt.float32, dt.float64, dt.bfloat16, dt.int16, dt.uint64])
+@pytest.mark.parametrize("shape", [(200,), (2, 133), (129, 3), (128,)])
+def test_long_rows_are_sorted_in_chunks(
+    shape: tuple[int, ...], dtype: dt.DType, monkeypatch: pytest.MonkeyPatch
+):
+    for name, value in (("LONG", 100), ("CHUNK", 32)):
+        monkeypatch.setattr(order, name, value)
+    monkeypatch.setattr(fixed, "_found", {})
+    axis = int(np.argmax(shape))
+    rng = np.random.default_rng(6)
+    x, second = drawn(rng, shape, dtype), rng.integers(0, 4, shape)
+
+    def f(x: Any, second: Any):
+        place = lax.broadcasted_iota(jnp.int32, x.shape, axis)
+        return lax.sort((second, x, place), dimension=axis, num_keys=2)
+
+    with config.scope(cache=False):
+        same(f, x, second)
+        made = lumjax.jit(f).program(x, second).executable()
+        assert made.launches > 10
+
+
 @settings(max_examples=10, deadline=None)
 @given(data=st.data())
 def test_greatest_elements(data: st.DataObject):
@@ -299,7 +322,8 @@ def test_large_arrays_are_checked_with_shorter_axes(name: str, monkeypatch: pyte
         found = programs(lumjax.jit(f).program(*made(700_000)).executable())
     assert {"SORT", "SCAN", "INDEXED"} & set(found)
     assert shapes
-    assert all(n < 2 * fixed.LENGTH for shape in shapes for n in shape)
+    longest = order.LONG + fixed.LENGTH if name == "sort" else 2 * fixed.LENGTH
+    assert all(n < longest for shape in shapes for n in shape)
 
 
 def test_explain_names_the_kernels():
