@@ -16,7 +16,7 @@ import numpy as np
 
 from lumjax import dtype as dt
 from lumjax.egraph.axes import AxisNames, number
-from lumjax.egraph.indices import index_of
+from lumjax.egraph.indices import bearing, index_of, reads_once
 from lumjax.egraph.scalar import Operations, literal, zero
 from lumjax.kernel.evaluate import identity
 from lumjax.kernel.region import Region, volume
@@ -147,6 +147,7 @@ class _Encoder:
         self.loaded.update({v: self.outputs[v] for v in stored if v in self.outputs})
         self.memo: dict[_Pull, Term] = {}
         self.asked: dict[Var, tuple[Dim, ...]] = {}
+        self.few: dict[Var, dict[tuple[Dim, ...], int]] = {}  # steps taken again for few elements
         self.bindings: dict[str, Term] = {}
         self.binding_names: dict[Term, str] = {}
         self.layout: dict[Term, tuple[Axis, ...]] = {}
@@ -269,8 +270,17 @@ class _Encoder:
             raise AssertionError("a region uses a value that it neither reads nor makes")
         if atom not in self.loaded:
             self._judge(atom, request)
+            valid = bearing(request.valid, request.coords, self._axes_behind)
+            if self.cones[atom].reduces and not same(valid, request.valid):
+                return _asked(_Pull(atom, request.coords, valid))  # it is the same at all places
         k = self.maker[atom]
         return self._make(k, self.region.eqns[k], self.region.forms[k], request)
+
+    def _axes_behind(self, name: str) -> frozenset[str]:
+        """The axes that a name in coordinates stands for, or is computed from."""
+        if name in self.bindings:
+            return free_names(self.bindings[name])
+        return frozenset({name} & self.names.known.keys())
 
     def _at_home(self, v: Var, request: _Pull) -> bool:
         return _is(request.valid, 1) and not _differ(self._own_coords(v), request.coords)
@@ -278,41 +288,44 @@ class _Encoder:
     def _judge(self, v: Var, request: _Pull) -> None:
         """Raise where loading `v` is better than recomputing it at these coordinates."""
         cone = self.cones[v]
+        if cone.reduces and self._reads_few(v, request):
+            return
         first = self.asked.setdefault(v, request.coords) if cone.reduces else request.coords
         elsewhere = v not in self.region.inside and _differ(first, request.coords)
         if not elsewhere and not _differ(self._own_coords(v), request.coords):
             return
-        mentioned = symbols(*request.coords)
-        gathered = sorted(mentioned & self.bindings.keys())
-        mentioned = mentioned.union(*(free_names(self.bindings[n]) for n in gathered))
-        known = self.names.known
-        read = volume([known[n].extent for n in sorted(mentioned) if n in known])
+        gathered = symbols(*request.coords) & self.bindings.keys()
+        read = self._places(request)
         repeated = read > (0.5 if gathered else 1.5) * volume(v.aval.shape)
         masked = not (gathered or cone.reduces or _is(request.valid, 1))
-        if masked and self._reads_once(request.coords):
+        if masked and reads_once(request.coords, self.names.known):
             repeated = False  # a piece of a concatenation
         dear = cone.reduces or cone.flops > _CHEAP
-        if cone.nodes > PUSHED or elsewhere or (repeated and dear):
+        if cone.nodes > PUSHED and v not in self.region.inside:
+            raise _StoreError(v)
+        if elsewhere or (repeated and dear):
             raise _StoreError(v)
 
-    def _reads_once(self, coords: Sequence[Dim]) -> bool:
-        """Whether no element is read twice: different places read at different coordinates."""
-        seen: set[str] = set()
-        for c in coords:
-            reach = 0  # of the symbols with smaller strides
-            strides: list[tuple[int, int]] = []
-            for name in sorted(symbols(c)):
-                stride = coefficient(c, name)
-                extent = self.names.known[name].extent if name in self.names.known else None
-                if name in seen or not isinstance(stride, int) or not isinstance(extent, int):
-                    return False
-                strides.append((abs(stride), extent))
-                seen.add(name)
-            for stride, extent in sorted(strides):
-                if stride <= reach:
-                    return False
-                reach += stride * (extent - 1)
-        return True
+    def _places(self, request: _Pull) -> int:
+        """How many points the axes behind the coordinates have."""
+        names = frozenset[str]().union(*map(self._axes_behind, symbols(*request.coords)))
+        return volume([self.names.known[n].extent for n in sorted(names) if n in self.names.known])
+
+    def _reads_few(self, v: Var, request: _Pull) -> bool:
+        """Whether so little of a reduction is read (a diagonal) that to compute it anew takes fewer
+        steps than there are elements to store; an output is stored anyway.
+        """
+        if v in self.outputs or not _differ(self._own_coords(v), request.coords):
+            return False
+        k = self.maker[v]
+        form, whole = self.region.forms[k], volume(v.aval.shape)
+        if isinstance(form, Contract):
+            steps = volume(form.lhs.domain[v.aval.ndim :])
+        else:
+            steps = volume(self.region.eqns[k].inputs[0].aval.shape) // max(1, whole)
+        few = self.few.setdefault(v, {})
+        few[request.coords] = self._places(request) * steps
+        return sum(few.values()) <= whole
 
     def _load(self, buffer: Buffer, coords: tuple[Dim, ...], valid: Dim) -> Load:
         fill = None if _is(valid, 1) else zero(buffer.dtype)
@@ -561,3 +574,7 @@ def _differ(a: Sequence[Dim], b: Sequence[Dim]) -> bool:
 def _constant(term: Term) -> _Job:
     return term
     yield
+
+
+def _asked(request: _Pull) -> _Job:
+    return (yield request)

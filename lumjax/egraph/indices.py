@@ -7,15 +7,16 @@ holds every value on the way.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
+from functools import reduce
 
 import numpy as np
 
 from lumjax import dtype as dt
 from lumjax.kernel.evaluate import literal
-from lumjax.kernel.term import Apply, Index, Lit, Term, children
+from lumjax.kernel.term import Apply, Axis, Index, Lit, Term, children
 from lumjax.trace import dim as dims
-from lumjax.trace.dim import Dim, bounds
+from lumjax.trace.dim import Dim, Expr, bounds
 
 _LARGEST = 64  # terms in an index that is converted
 
@@ -113,3 +114,39 @@ def _integer(name: str, args: Sequence[Dim]) -> Dim | None:
         case _:
             operation = _ARITHMETIC.get(name)
             return None if operation is None else operation(*args)
+
+
+def bearing(valid: Dim, coords: Sequence[Dim], axes: Callable[[str], Set[str]]) -> Dim:
+    """Those conditions of `valid` that may bound the coordinates: they share axes with them, or
+    with other such conditions. `axes` are those behind a name, none behind a size's.
+    """
+    if not isinstance(valid, Expr):
+        return valid
+    parts = valid.args if valid.op is dims.IndexOp.AND else (valid,)
+    behind = [set[str]().union(*map(axes, dims.symbols(p))) for p in parts]
+    reached = set[str]().union(*map(axes, dims.symbols(*coords)))
+    kept = {k for k, own in enumerate(behind) if not own}
+    while more := {k for k, own in enumerate(behind) if k not in kept and own & reached}:
+        kept |= more
+        reached = reached.union(*(behind[k] for k in more))
+    return reduce(dims.logical_and, (parts[k] for k in sorted(kept)), 1)
+
+
+def reads_once(coords: Sequence[Dim], axes: Mapping[str, Axis]) -> bool:
+    """Whether no element is read twice: different places read at different coordinates."""
+    seen: set[str] = set()
+    for c in coords:
+        reach = 0  # of the symbols with smaller strides
+        strides: list[tuple[int, int]] = []
+        for name in sorted(dims.symbols(c)):
+            stride = dims.coefficient(c, name)
+            extent = axes[name].extent if name in axes else None
+            if name in seen or not isinstance(stride, int) or not isinstance(extent, int):
+                return False
+            strides.append((abs(stride), extent))
+            seen.add(name)
+        for stride, extent in sorted(strides):
+            if stride <= reach:
+                return False
+            reach += stride * (extent - 1)
+    return True

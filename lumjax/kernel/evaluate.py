@@ -15,7 +15,7 @@ product.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache, reduce
 from itertools import product
 from typing import Any, TypeAlias, assert_never
@@ -125,7 +125,7 @@ def _evaluate_together(
     out = {r.buffer.name: np.empty(shape, _outside(r, wide)) for r in roots}
     terms = [_separate(r) for r in roots]
     labels = {a.name: k for k, a in enumerate(roots[0].axes)}
-    for box in _boxes(shape, max(_largest(t, sizes) for t in terms)):
+    for box in _boxes(roots[0].axes, terms, sizes):
         axes = {a.name: np.arange(*r) for a, r in zip(roots[0].axes, box, strict=True)}
         run = _Run(terms, buffers, sizes, wide, axes, labels, noise)
         for root, term in zip(roots, terms, strict=True):
@@ -247,24 +247,32 @@ def _inside(dtype: dt.DType, wide: bool) -> dt.DType:
     return dtype
 
 
-def _largest(term: Term, sizes: Sizes) -> int:
-    """Elements of the largest intermediate, products under a sum apart."""
-    largest = 1
-    extents = {a.name: extent(a, sizes) for a in bound_axes(term)}
+def _intermediates(term: Term) -> Iterator[frozenset[str]]:
+    """The names of the axes of what a reduction reads as a whole: products under a sum apart."""
     for t in subterms(term):
         if isinstance(t, Reduction) and factors(t) is None:
-            largest = max(largest, math.prod(extents.get(n, 1) for n in free_names(t.body)))
-    return largest
+            yield free_names(t.body)
 
 
-def _boxes(shape: tuple[int, ...], largest: int) -> list[tuple[tuple[int, int], ...]]:
-    """The index space of a root cut so that no piece needs more than ELEMENTS_AT_ONCE elements."""
-    pieces = -(-math.prod(shape) * largest // ELEMENTS_AT_ONCE)
+def _boxes(
+    axes: Sequence[Axis], terms: Sequence[Term], sizes: Sizes
+) -> list[tuple[tuple[int, int], ...]]:
+    """The index space of roots cut so that no piece needs more than ELEMENTS_AT_ONCE elements;
+    what doesn't vary along an axis is no reason to cut it.
+    """
+    steps = {a.name: extent(a, sizes) for t in terms for a in bound_axes(t)}
+    steps |= {a.name: extent(a, sizes) for a in axes}
+    whole = frozenset(a.name for a in axes)
+    for names in dict.fromkeys([whole, *(n for t in terms for n in _intermediates(t))]):
+        pieces = -(-math.prod(steps.get(n, 1) for n in names) // ELEMENTS_AT_ONCE)
+        for a in axes:
+            if a.name in names and steps[a.name]:
+                count = min(max(pieces, 1), steps[a.name])
+                pieces = -(-pieces // count)
+                steps[a.name] = -(-steps[a.name] // count)
     ranges: list[list[tuple[int, int]]] = []
-    for n in shape:
-        count = min(max(pieces, 1), max(n, 1))
-        pieces = -(-pieces // count)
-        step = -(-n // count) if n else 1
+    for a in axes:
+        n, step = extent(a, sizes), max(1, steps[a.name])
         ranges.append([(b, min(b + step, n)) for b in range(0, n, step)])
     return [tuple(box) for box in product(*ranges)]
 

@@ -5,13 +5,13 @@ import pytest
 
 import lumjax
 import lumjax.numpy as jnp
-from lumjax import nn
+from lumjax import lax, nn
 from lumjax.egraph.axes import AxisNames
 from lumjax.egraph.encode import encode
 from lumjax.egraph.indices import index_of
 from lumjax.egraph.scalar import literal
 from lumjax.kernel.region import volume
-from lumjax.kernel.term import Apply, Index, Load, Reduction, loads, subterms
+from lumjax.kernel.term import Apply, Index, Load, Reduction, free_names, loads, subterms
 from lumjax.trace.dim import bounds, same, symbol
 from lumjax.trace.form import ScalarOp
 from tests.egraph import programs as pr
@@ -74,6 +74,34 @@ def check(f, *avals):
 def test_nothing_is_stored_to_be_moved(name):
     for region in check(MOVEMENTS[name], X, X):
         assert not [r for r in encode(region).stored if volume(r.buffer.shape) > 16]
+
+
+SUMMARIES = {  # programs that move what a few numbers were subtracted from or divided by
+    "pad": lambda x: jnp.pad(x - jnp.min(x), 3),
+    "reflect": lambda x: jnp.pad(x / jnp.sum(x), 3, mode="reflect"),
+    "slice": lambda x: (x - jnp.min(x))[1:-1, 2:],
+    "concatenate": lambda x: jnp.concatenate([x, x / jnp.sum(x), x - jnp.max(x)]),
+    "concatenate the number": lambda x: jnp.concatenate([jnp.min(x)[None], x[0]]),
+    "pad the number": lambda x: jnp.pad(jnp.sqrt(jnp.sum(x * x))[None], (2, 9)),
+    "roll": lambda x: jnp.roll(jnp.exp(x - jnp.max(x)), 1, 0),
+    "write": lambda x: x.at[3:10].set(jnp.sum(x)),
+    "write at a place": lambda x: lax.dynamic_update_slice(x, x[:2] - jnp.min(x), (x.size, 0)),
+    "pad rows": lambda x: jnp.pad(x - jnp.min(x, 1, keepdims=True), ((0, 0), (2, 3))),
+    "pad columns": lambda x: jnp.pad(x / jnp.max(x, 0), ((2, 3), (0, 0))),
+    "derivatives": lumjax.grad(lambda x: jnp.sum(jnp.pad(x / jnp.sqrt(jnp.sum(x * x)), 3) ** 3)),
+}
+
+
+@pytest.mark.parametrize("name", SUMMARIES)
+def test_what_is_moved_computes_its_summaries_once(name):
+    size = volume(X.shape)
+    for region in check(SUMMARIES[name], X):
+        for root in encode(region).roots:
+            for t in subterms(root.term):
+                names = free_names(t) if isinstance(t, Reduction) else ()
+                rows = [a.extent for a in root.axes if a.name in names]
+                own = [a.extent for a in t.axes] if names else []
+                assert volume(rows) * volume(own) <= 2 * size, t
 
 
 @pytest.mark.parametrize("name", ["upsample", "windows", "wrap around"])

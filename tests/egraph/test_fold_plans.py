@@ -3,7 +3,10 @@
 import numpy as np
 import pytest
 
+import lumjax
+import lumjax.numpy as jnp
 from benchmarks import programs
+from lumjax import lax, nn
 from lumjax.config import config
 from lumjax.egraph.materialise import peak
 from lumjax.egraph.plan import Budget
@@ -54,6 +57,38 @@ def test_plans_of_large_programs(name, size, groups, most):
     plans = [planned(region) for region in regions(f, *args)]
     assert sum(len(p.groups) for p in plans) <= groups
     assert max((n for p in plans for n in stored(p)), default=0) <= most
+
+
+UNIT = {  # rows of length 1, as programs write them
+    "product": lambda x: x * lax.rsqrt(jnp.sum(x * x, -1, keepdims=True)),
+    "product, never of nothing": lambda x: (
+        x * lax.rsqrt(jnp.maximum(jnp.sum(jnp.square(x), -1, keepdims=True), 1e-12))
+    ),
+    "quotient": lambda x: x / jnp.sqrt(jnp.sum(x * x, -1, keepdims=True)),
+    "norm": lambda x: x / jnp.linalg.norm(x, axis=-1, keepdims=True),
+}
+PAIRED = {  # how far each row is from its twin among all
+    "both ways": lambda s: jnp.diagonal(nn.log_softmax(s, 1)) + jnp.diagonal(nn.log_softmax(s, 0)),
+    "by labels": lambda s: nn.log_softmax(s, 1)[jnp.arange(len(s)), jnp.arange(len(s))],
+    "exponentials": lambda s: jnp.diagonal(s) - jnp.log(jnp.sum(jnp.exp(s), 1)),
+    "quotients": lambda s: jnp.log(jnp.diagonal(e := jnp.exp(s)) / jnp.sum(e, 1)),
+}
+
+
+@pytest.mark.parametrize("paired", PAIRED)
+@pytest.mark.parametrize("unit", UNIT)
+def test_pairs_of_unit_rows_are_not_stored(unit, paired):
+    size = 512
+
+    def loss(a, b):
+        return -jnp.mean(PAIRED[paired](UNIT[unit](a) @ UNIT[unit](b).T / 0.07))
+
+    rows = np.zeros((size, 64), np.float32)
+    for f in (loss, lumjax.value_and_grad(loss, (0, 1))):
+        plans = [planned(region) for region in regions(f, rows, rows)]
+        kept = [r.buffer.shape for p in plans for g in p.groups for r in g]
+        assert kept
+        assert max(int(np.prod(s)) for s in kept) <= size * 64
 
 
 def test_two_gradients_share_their_tiles():

@@ -75,6 +75,17 @@ def test_large_terms_are_computed_piece_by_piece(pieces, monkeypatch):
     np.testing.assert_array_equal(evaluate(r, {"x": x}), x.max(2))
 
 
+def test_what_varies_along_no_axis_of_the_root_is_no_reason_to_cut_it(monkeypatch):
+    i, k = axis("i", 100), axis("k", 50)
+    x = normal(100)
+    pieces, run = [], ev._Run
+    monkeypatch.setattr(ev, "ELEMENTS_AT_ONCE", 100)
+    monkeypatch.setattr(ev, "_Run", lambda *a: pieces.append(a) or run(*a))
+    r = root("o", (i,), op("add", load("x", i), reduce(MAX, k, load("y", k))))
+    evaluate(r, {"x": x, "y": normal(50)})
+    assert len(pieces) == 1
+
+
 def test_an_axis_bound_inside_and_free_outside():
     i, k = axis("i", 3), axis("k", 5)
     x = normal(3, 5)
