@@ -227,9 +227,11 @@ class Mirror:
         self.device.wait()
 
     def _room(self, size: int) -> int:
-        """The address of a block on the device; graphs know the one before."""
+        """The address of a block on the device. Kernels are told it by the parameter block, so that
+        a graph outlives it.
+        """
         if self._block is None or size > self._sizes[0]:
-            self._block, self._sizes[0], self._graph = self.device.alloc(size), size, None
+            self._block, self._sizes[0] = self.device.alloc(size), size
         return int(self._block.ptr)
 
     def refresh(self, parameters: Sequence[int]) -> None:

@@ -149,6 +149,18 @@ def test_what_runs_through_eval_sees_what_kernels_wrote(pretended):
     assert count(pretended, "graph") == 2
 
 
+def test_a_graph_outlives_the_block_of_memory(pretended):
+    """Where arrays lie on the host decides how they are laid out on the device, and its size."""
+    room = np.arange(4096, dtype=np.float32)
+    f = lumjax.jit(lambda a, b: a * 2 + b, backend="cuda", search=0)
+    for k in (0, 16, 700, 3):
+        a, b = room[k : k + 500], room[k + 20 * k : k + 20 * k + 500][:500]
+        if a.size == b.size:
+            close(f(a, b), a * 2 + b)
+    assert count(pretended, "capture") == 1
+    assert count(pretended, "graph") >= 3
+
+
 def test_parameters_go_by_one_copy(pretended):
     x, y = arrays((40, 50), (50, 33))
     f = lumjax.jit(lambda a, b: jnp.tanh(a @ b).sum(0), backend="cuda", search=0)
