@@ -398,15 +398,28 @@ class _Rows:
 
     def _split_rows(self, kept: Sequence[str]) -> list[str]:
         """The axes of rows that some reductions go across: those that nested ones keep."""
-        mine = set(self.reductions)
-        nested = {
-            u
-            for t in self.reductions
-            for u in _inside(t.body)
-            if isinstance(u, Reduction) and u in mine
-        }
+        nested = self._nested()
         names = sorted(set[str]().union(*(free_names(t) & self.axes.keys() for t in nested)))
         return names or [n for n in sorted(self.reduced) if n not in kept]
+
+    def _nested(self) -> set[Reduction]:
+        """The reductions whose results are reduced."""
+        mine = set(self.reductions)
+        every = (u for t in self.reductions for u in _inside(t.body))
+        return {u for u in every if isinstance(u, Reduction) and u in mine}
+
+    def _inner_vectors(self) -> dict[Term, str]:
+        """What is read within a reduction whose results are reduced, and along which of its axes:
+        one number after the other is finished.
+        """
+        found: dict[Term, str] = {}
+        for term in self._nested() if self.reduced.difference(self.grid) else ():
+            names = sorted(a.name for a in term.axes)
+            loads = [t for t in _inside(term.body) if isinstance(t, Load)]
+            along = max(names, key=lambda n: sum(_beside(t, n) for t in loads), default="")
+            if along and self.vector not in self.grid:
+                found.update(dict.fromkeys(loads, along))
+        return found
 
     def _vector_axis(self, kept: Sequence[str]) -> str:
         """The axis along which vectors run: as kernel/map.py and kernel/row.py choose it."""
@@ -445,6 +458,7 @@ class _Rows:
     def features(self) -> Features:
         operations = special = gathered = irregular = 0.0
         columns = bool(self.reduced) and self.vector in self.rows
+        inner = self._inner_vectors()
         for term, passes in self._passes().items():
             flops, points = term_flops(term), self.points(term)
             if flops >= KEPT and not columns:
@@ -454,7 +468,7 @@ class _Rows:
             else:
                 operations += flops * points * passes
             if isinstance(term, Load) and self.vector:
-                kind = walk(term, self.vector)
+                kind = walk(term, inner.get(term, self.vector))
                 gathered += points * passes * (kind == 1)
                 irregular += points * passes * (kind == 2)
         loops = self.rows if self.reduced else self.order[:-1]

@@ -12,6 +12,7 @@ from itertools import accumulate
 from typing import TypeAlias
 
 from lumjax.egraph.cost import Machine, extent_of, factors, memory_time, work
+from lumjax.egraph.features import walk
 from lumjax.egraph.layout import (
     LOOPS,
     RESIDENT,
@@ -38,11 +39,14 @@ from lumjax.kernel.term import (
     Term,
     free_names,
     loads,
+    subterms,
 )
 from lumjax.record import record
+from lumjax.trace.dim import symbols
 
 _CANDIDATES = 12  # shared terms that are tried
 _RESIDENT = 512  # points of a column that stay in cache between its reduction and its use
+_LONG = 32  # elements of a reduction whose loop is worth vectors
 _SMALL = 64  # reading one buffer of fewer elements is no reason to share a kernel
 _GAIN = 0.99  # a change must be predicted this much cheaper
 _TIE = 1.02  # prices nearer to each other than this tell nothing
@@ -146,6 +150,10 @@ class Groups:
             return len({over(r) for r in roots}) == 1
         if found.problem(self.layout.fold) is not None:
             return False
+        if found.stays(self.layout.fold) is not None:
+            return True
+        if found.folded is None and _steps_inside(found.found, self.layout.axes):
+            return False
         if any(factors(t) for t in found.found):
             return True
         grid = found.grid()
@@ -236,6 +244,23 @@ def _without_unread(
         return layout, members
     kept = tuple(tuple(r for r in m if r.buffer.name not in unread) for m in members)
     return layout.without(unread), tuple(m for m in kept if m)
+
+
+def _steps_inside(reductions: Sequence[Reduction], axes: Mapping[str, Axis]) -> bool:
+    """Whether a long reduction whose results are reduced in turn reads in steps what lies together
+    along another axis: by itself it is computed for many neighbours at once.
+    """
+    mine = set(reductions)
+    every = (t for r in reductions for t in subterms(r.body))
+    nested = {t for t in every if isinstance(t, Reduction) and t in mine}
+    long = [t for t in nested if extent_of([a.name for a in t.axes], axes) >= _LONG]
+    return any(_in_steps(u, {a.name for a in t.axes}) for t in long for u in loads(t.body))
+
+
+def _in_steps(load: Load, reduced: set[str]) -> bool:
+    mentioned = symbols(*load.coords)
+    apart = any(walk(load, n) for n in reduced & mentioned)
+    return apart and any(not walk(load, n) for n in mentioned - reduced)
 
 
 def _by_columns(root: Root, grid: frozenset[str]) -> bool:
