@@ -291,7 +291,9 @@ class _Encoder:
         if cone.reduces and self._reads_few(v, request):
             return
         first = self.asked.setdefault(v, request.coords) if cone.reduces else request.coords
-        elsewhere = v not in self.region.inside and _differ(first, request.coords)
+        elsewhere = v not in self.region.inside and (
+            _differ(first, request.coords) or self._shares(v, request)
+        )
         if not elsewhere and not _differ(self._own_coords(v), request.coords):
             return
         gathered = symbols(*request.coords) & self.bindings.keys()
@@ -310,6 +312,14 @@ class _Encoder:
         """How many points the axes behind the coordinates have."""
         names = frozenset[str]().union(*map(self._axes_behind, symbols(*request.coords)))
         return volume([self.names.known[n].extent for n in sorted(names) if n in self.names.known])
+
+    def _shares(self, v: Var, request: _Pull) -> bool:
+        """Whether a sum over what is too large to store is one piece of something: masks spare no
+        work, and what it sums would be computed for every piece.
+        """
+        made = self.region.eqns[self.maker[v]].inputs
+        pieces = symbols(request.valid) - symbols(*request.coords)
+        return bool(pieces) and any(a in self.region.inside for a in made)
 
     def _reads_few(self, v: Var, request: _Pull) -> bool:
         """Whether so little of a reduction is read (a diagonal) that to compute it anew takes fewer
