@@ -46,7 +46,8 @@ from lumjax.placed import Placed
 from lumjax.portable import planned as planned
 from lumjax.portable import plans_of as plans_of
 from lumjax.recompute import smaller
-from lumjax.runner import Label, Runner, Sized
+from lumjax.runner import Label, Runner
+from lumjax.sized import Sized, Varying
 from lumjax.stages import Evaluated, Inside, Native, Nested, Planner, Stage, stages_of
 from lumjax.target import Target
 from lumjax.timeline import Timeline
@@ -108,7 +109,9 @@ class Executable:
         self._inside: Inside | None = None
         self._placed = self._at(self._usual)
         self.runner: Runner | Sized = (
-            Sized(sources_of(jaxpr.in_avals), self._runner) if self._usual else self._runner({})
+            Sized(self.open_sizes, sources_of(jaxpr.in_avals), self._runner)
+            if self._usual
+            else self._runner({})[0]
         )
         self.seconds = time.perf_counter() - started
 
@@ -176,19 +179,21 @@ class Executable:
 
         return Placed(self.jaxpr, self._consts, self.stages, self._renamed, given, nester)
 
-    def _runner(self, given: Mapping[str, int]) -> Runner:
-        """What runs the program at these sizes. Where an access can't be proved for them, they are
-        compiled by themselves.
+    def _runner(self, given: Mapping[str, int]) -> tuple[Runner, Varying | None]:
+        """What runs the program at these sizes, and how that depends on them. Where an access can't
+        be proved for them, they are compiled by themselves.
         """
         if any(unproved(k, given, self.target) for k in self.kernels()):
             alone = executable_of(concrete(self.traced, given), self.settings, self.donated)
             assert isinstance(alone.runner, Runner), "all its sizes are known"
-            return alone.runner
+            return alone.runner, None
         keyed = any(is_keyed(v.aval) for v in (*self.traced.inputs, *self.traced.outputs))
         kind = self._cuda.Launcher if self._cuda else Runner
-        made = kind(self._at(given).recipe(self.traced.out_avals), self.settings, keyed)
+        placed = self._at(given)
+        made = kind(placed.recipe(self.traced.out_avals), self.settings, keyed)
         made.labels = partial(labels_of, self.stages, self.target)
-        return made
+        whole = bool(given) and all(k.everywhere for k in self.kernels())
+        return made, placed.varying() if whole else None
 
     def kernels(self) -> Iterable[Checked]:
         """All kernels, those of loops and choices too."""

@@ -19,7 +19,7 @@ from lumjax.record import record
 from lumjax.stages import Evaluated, Native, Nested, Stage
 from lumjax.timeline import Lifetime, Place, Timeline
 from lumjax.trace.core import Atom, Eqn, Jaxpr, Var
-from lumjax.trace.dim import evaluate
+from lumjax.trace.dim import Dim, Expr, evaluate, substitute
 
 
 @record
@@ -165,6 +165,23 @@ class Layout:
 
         private = tuple([((number, k, b.name), _bytes(b, sizes)) for b in kernel.workspace])
         return _Unit(named(kernel.outputs), named(kernel.inputs), private)
+
+    def open_blocks(self) -> list[tuple[Dim, int]]:
+        """The bytes of what lies in the arena and depends on open sizes, and those planned for."""
+        found: list[tuple[Dim, int]] = []
+        for number, stage in enumerate(self.stages):
+            for k, item in enumerate(stage.kernels if isinstance(stage, Native) else ()):
+                kernel = item.compiled.kernel
+                sizes = dict(zip(kernel.sizes, kernel.extents, strict=True))
+                for b, (name, planned) in zip(
+                    kernel.buffers, self._units[number][k].all, strict=True
+                ):
+                    whole: Dim = b.dtype.itemsize
+                    for n in b.shape:
+                        whole = whole * substitute(n, sizes)
+                    if isinstance(whole, Expr) and name in self._size:
+                        found.append((whole, planned))
+        return found
 
     def waves(self) -> list[list[tuple[int, int] | None]]:
         """Consecutive kernels (stage, number) that don't read or write what another of them writes.

@@ -20,11 +20,12 @@ from lumjax.kernel.verify import traced_sizes
 from lumjax.layout import Layout
 from lumjax.nested import Table, inside, link
 from lumjax.runner import Call, Recipe, Result, Segment, Slot
+from lumjax.sized import Varying
 from lumjax.stages import Evaluated, Inside, Native, Nested, Nester, Stage
 from lumjax.trace.array import Array
 from lumjax.trace.aval import ShapedArray
 from lumjax.trace.core import Atom, Jaxpr, Literal, Value, Var
-from lumjax.trace.dim import Dim, evaluate
+from lumjax.trace.dim import Dim, Expr, evaluate, substitute
 
 NDArray: TypeAlias = np.ndarray[Any, Any]
 
@@ -132,11 +133,45 @@ class Placed:
             layout.arena_bytes, layout.peak_bytes, owned,
         )  # fmt: skip
 
+    def varying(self) -> Varying | None:
+        """What of the recipe depends on the sizes; None if that is more than numbers."""
+        names = self.given
+        for stage in self.stages:
+            if isinstance(stage, Nested):
+                return None
+            if isinstance(stage, Evaluated):
+                old = tuple(stage.eqn.params.values())
+                if concrete_value(old, names) is not old:
+                    return None
+        table = [
+            (place, name[1])
+            for name, place in self.layout.places.items()
+            if isinstance(name, tuple) and name[0] == "size" and isinstance(name[1], Expr)
+        ]
+        parts = zip(self.linked, self.layout.segments(), strict=True)
+        jobs: list[tuple[tuple[Dim, ...] | None, ...]] = []
+        shapes: list[tuple[tuple[Dim, ...], ...]] = []
+        for part, members in parts:
+            if isinstance(part, Inner):
+                fresh = [v for n in members for v in self.stages[n].outputs]
+                shapes.append(tuple(v.aval.shape for v in fresh if v in self.layout.held))
+                jobs.append(tuple(_jobs(step) for step in part.steps))
+        return Varying(tuple(table), tuple(jobs), tuple(shapes), tuple(self.layout.open_blocks()))
+
     def inside(self) -> Inside:
         """The program, all of it native, as a part of another's native call."""
         steps = self.linked[0] if self.linked else Inner((), ())
         assert isinstance(steps, Inner), "all of it is native"
         return inside(self.jaxpr, self.consts, self.stages, self.layout, self.known, steps)
+
+
+def _jobs(step: AnyStep) -> tuple[Dim, ...] | None:
+    """The numbers of jobs of a kernel's phases, where they depend on open sizes."""
+    assert isinstance(step, Step), "without loops and choices there are only kernels"
+    kernel = step.compiled.kernel
+    sizes = dict(zip(kernel.sizes, kernel.extents, strict=True))
+    found = tuple([substitute(p.jobs, sizes) for p in kernel.phases])
+    return found if any(isinstance(n, Expr) for n in found) else None
 
 
 def _at(stage: Stage, nester: Nester) -> Stage:

@@ -7,8 +7,8 @@ Values that Python holds are numbered: the program's inputs first.
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from itertools import chain, groupby
 from operator import itemgetter
 from typing import Any, Protocol, TypeAlias
@@ -120,6 +120,10 @@ class Runnable(Protocol):
         """Run."""
         ...
 
+    def resized(self, jobs: Sequence[Sequence[int] | None]) -> Runnable:
+        """The same with other numbers of jobs for the phases of each kernel."""
+        ...
+
 
 class Runner:
     """A program made ready to run. Thread-safe. `settings` hold for what equations compile;
@@ -195,6 +199,28 @@ class Runner:
                 return value
         return Array(data, weak)
 
+    def resized(
+        self,
+        table: Mapping[int, int],
+        jobs: Sequence[Sequence[Sequence[int] | None]],
+        shapes: Sequence[Sequence[tuple[int, ...]]],
+    ) -> Runner:
+        """The same for other sizes, where these entries of the table, numbers of jobs and shapes of
+        fresh values of each segment are others, and no block of the arena is larger.
+        """
+        made = copy(self)
+        made._table = self._table.copy()
+        for place, value in table.items():
+            made._table[place] = value
+        made.programs = [p.resized(n) for p, n in zip(self.programs, jobs, strict=True)]
+        segments = zip(made.programs, shapes, strict=True)
+        made._parts = [
+            _segment(part, *next(segments)) if isinstance(part, Segment) else old
+            for part, old in zip(self.recipe.parts, self._parts, strict=True)
+        ]
+        made._watched = None
+        return made
+
     # ---- for traces
 
     def _with_spans(self) -> list[_Part]:
@@ -258,46 +284,13 @@ def _references() -> tuple[int, int]:
 _ALONE = _references()
 
 
-class Sized:
-    """A program whose sizes come with its arguments: a Runner for each choice of them. `sources`
-    tells of each size the argument and its axis. Thread-safe.
-    """
-
-    MOST = 256  # runners that are kept
-
-    def __init__(
-        self,
-        sources: Mapping[str, tuple[int, int]],
-        make: Callable[[Mapping[str, int]], Runner],
-    ) -> None:
-        self._names, self._sources, self._make = tuple(sources), tuple(sources.values()), make
-        self._runners: dict[tuple[int, ...], Runner] = {}
-        self._lock = threading.Lock()
-
-    @property
-    def launches(self) -> int:
-        """How often all threads wait for each other in a call, at the last sizes that were new."""
-        return self._runners[next(reversed(self._runners))].launches if self._runners else 0
-
-    def run(self, args: Sequence[Value]) -> list[Array]:
-        """Run on one value for each input that is no constant."""
-        sizes = tuple([np.shape(args[k])[axis] for k, axis in self._sources])
-        runner = self._runners.get(sizes)
-        if runner is None:
-            with self._lock:
-                runner = self._runners.get(sizes) or self._made(sizes)
-        return runner.run(args)
-
-    def _made(self, sizes: tuple[int, ...]) -> Runner:
-        made = self._make(dict(zip(self._names, sizes, strict=True)))
-        while len(self._runners) >= self.MOST:
-            self._runners.pop(next(iter(self._runners)))
-        self._runners[sizes] = made
-        return made
-
-
-def _segment(segment: Segment, program: Runnable) -> _Part:
-    fresh = [(s.number, s.place, s.shape, s.dtype) for s in segment.fresh]
+def _segment(
+    segment: Segment, program: Runnable, shapes: Sequence[tuple[int, ...]] | None = None
+) -> _Part:
+    sizes = [s.shape for s in segment.fresh] if shapes is None else shapes
+    fresh = [
+        (s.number, s.place, shape, s.dtype) for s, shape in zip(segment.fresh, sizes, strict=True)
+    ]
     dead, empty, launch = segment.dead, arena.empty, program.run
 
     def run(table: list[int], held: list[Any]) -> None:

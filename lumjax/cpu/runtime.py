@@ -11,6 +11,7 @@ import hashlib
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
+from copy import copy
 from dataclasses import replace
 from itertools import groupby, zip_longest
 from operator import itemgetter
@@ -230,6 +231,7 @@ def _load(name: str, phases: int, code: bytes, imports: tuple[str, ...]) -> tupl
 
 
 _Row: TypeAlias = "tuple[int, int, int, int]"  # function, slots, jobs, kind
+_Launch: TypeAlias = "list[tuple[_Row, int, int]]"
 
 
 class Program:
@@ -243,9 +245,11 @@ class Program:
     def __init__(self, steps: Sequence[AnyStep], waves: Sequence[Any] | None = None) -> None:
         self._arrays: list[np.ndarray[Any, Any]] = []
         self._steps = tuple(steps)  # keeps the code alive
+        self._origin: Program | None = None
         self._parallel = self._nested = False
         self._scratch = 0
-        rows = self._rows_of(steps, range(len(steps)) if waves is None else waves)
+        self._launches = self._launches_of(steps, range(len(steps)) if waves is None else waves)
+        rows = self._merged(self._launches)
         self._count, self._address = len(rows), self._table_of(rows)
         self._pack, self._native = struct.Struct(""), pool.native()
 
@@ -256,11 +260,34 @@ class Program:
         """
         return self._count
 
-    def _rows_of(self, steps: Sequence[AnyStep], waves: Sequence[Any]) -> list[_Row]:
-        rows: list[_Row] = []
-        for _, members in groupby(zip(waves, steps, strict=True), key=itemgetter(0)):
-            phases = zip_longest(*(self._phases(step) for _, step in members))
-            rows += [self._joined([r for r in phase if r is not None]) for phase in phases]
+    def resized(self, jobs: Sequence[Sequence[int] | None]) -> Program:
+        """The same program with other numbers of jobs for the phases of each step; None for a step
+        leaves them as they are.
+        """
+        made = copy(self)
+        made._arrays, made._origin = [], self  # whose arrays and code live on
+        launches = [
+            [(row if (n := jobs[k]) is None else (*row[:2], n[p], row[3]), k, p)
+             for row, k, p in launch]
+            for launch in self._launches
+        ]  # fmt: skip
+        rows = made._merged(launches)
+        made._count, made._address = len(rows), made._table_of(rows)
+        return made
+
+    def _launches_of(self, steps: Sequence[AnyStep], waves: Sequence[Any]) -> list[_Launch]:
+        """The phases that run at once, each with the numbers of its step and among its phases."""
+        found: list[_Launch] = []
+        numbered = zip(waves, range(len(steps)), steps, strict=True)
+        for _, members in groupby(numbered, key=itemgetter(0)):
+            phases = zip_longest(
+                *([(r, k, p) for p, r in enumerate(self._phases(step))] for _, k, step in members)
+            )
+            found += [[r for r in phase if r is not None] for phase in phases]
+        return found
+
+    def _merged(self, launches: Sequence[_Launch]) -> list[_Row]:
+        rows = [self._joined([row for row, _, _ in launch]) for launch in launches]
         self._parallel |= any(jobs > 1 and kind == 0 for _, _, jobs, kind in rows)
         return rows
 
@@ -314,7 +341,7 @@ class Program:
         return len(rows), self._kept(np.asarray([n for row in rows for n in row], np.int64))
 
     def _inner(self, inner: Inner) -> tuple[int, int]:
-        rows = self._rows_of(inner.steps, inner.waves)
+        rows = self._merged(self._launches_of(inner.steps, inner.waves))
         return len(rows), self._table_of(rows)
 
     def _kept(self, array: np.ndarray[Any, Any]) -> int:
