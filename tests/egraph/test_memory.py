@@ -14,6 +14,7 @@ from lumjax.egraph.materialise import arrange, excess, peak, room
 from lumjax.egraph.scalar import Operations
 from lumjax.egraph.search import lower_for, search
 from lumjax.egraph.stores import check, store_forced
+from lumjax.kernel.resident import Product
 from lumjax.kernel.skip import decide
 from lumjax.trace.dim import evaluate, symbol
 from tests.egraph.planning import MACHINE, TARGET, offered, regions
@@ -117,6 +118,57 @@ def test_no_mask_or_grouping_stores_rows(score, shared, longer, width):
     assert [len(p.groups) for p in forward] == [1]
     assert sum(len(p.groups) for p in back) <= 4
     assert max(map(largest, (forward, back))) < heads * time * time
+
+
+SHORT = [(33, 64), (31, 32), (32, 128), (61, 256), (64, 64), (67, 32), (101, 64), (128, 128)]
+SHORT += [(199, 128)]
+
+
+@pytest.mark.parametrize(("time", "width"), SHORT)
+@pytest.mark.parametrize("shared", [1, 4], ids=["heads", "grouped"])
+@pytest.mark.parametrize("score", SCORES)
+@pytest.mark.sampled(8)
+def test_short_rows_are_held_by_one_job(score, shared, time, width):
+    """Rows shorter than twice the width of heads: nothing of theirs is stored, and each product is
+    computed once in the backward pass.
+    """
+    rows, batches, heads = programs._attention(SCORES[score]), 2, 4
+
+    def f(q, k, v):
+        q = q.reshape(batches * heads, time, width)
+        k, v = (jnp.repeat(a, shared, axis=1).reshape(batches * heads, time, width) for a in (k, v))
+        return rows(q, k, v)
+
+    q, k = aval(batches, heads, time, width), aval(batches, heads // shared, time, width)
+    ct = aval(batches * heads, time, width)
+    back = plans(weighed(f), ct, q, k, k)
+    assert sum(len(p.groups) for p in back) <= 4
+    both = plans(lumjax.value_and_grad(lambda *a: jnp.sum(f(*a) ** 2), (0, 1, 2)), q, k, k)
+    assert sum(len(p.groups) for p in both) <= 4
+    if time % 2:  # of the prime lengths no value but rows by keys has the square in it
+        assert all(np.prod(b.shape) % time**2 for b in buffers([*back, *both]))
+
+
+@pytest.mark.parametrize("time", [64, 100, 128])
+@pytest.mark.parametrize("parts", [1, 3], ids=["apart", "together"])
+def test_a_layer_computes_short_rows_twice(time, parts):
+    """Forward and backward: also where queries, keys and values are pieces of one projection."""
+    batches, heads, width = 2, 4, 32
+    rows = programs._attention(SCORES["causal"])
+
+    def f(*x):
+        if parts == 3:
+            x = jnp.transpose(x[0].reshape(batches, time, 3, heads, width), (2, 0, 3, 1, 4))
+        return rows(*(a.reshape(batches * heads, time, width) for a in x))
+
+    apart = [aval(batches, heads, time, width)] * 3
+    args = [aval(batches, time, 3 * heads * width)] if parts == 3 else apart
+    loss = lumjax.value_and_grad(lambda *a: jnp.sum(f(*a) ** 2), tuple(range(len(args))))
+    planned = plans(loss, *args)
+    assert sum(len(p.groups) for p in planned) <= 4 + (parts == 3)
+    jobs = [check(p.layout, m).stays(p.layout.fold) for p in planned for m in p.groups]
+    steps = [s for job in jobs if job is not None for s in (*job.before, *job.body)]
+    assert len([s for s in steps if isinstance(s, Product)]) >= 5
 
 
 @pytest.mark.parametrize("score", SCORES)
