@@ -172,6 +172,11 @@ class Launches:
         """How many kernels are launched, not counting those of loops."""
         return sum(len(s.compiled.kernel.phases) for s in self._steps if isinstance(s, Step))
 
+    @property
+    def scratch(self) -> int:
+        """None: kernels have shared memory."""
+        return 0
+
     def resized(self, jobs: Sequence[Sequence[int] | None]) -> Launches:
         """The numbers of jobs follow from the table."""
         del jobs

@@ -20,17 +20,16 @@ from lumjax.config import config
 from lumjax.control.call import call_p
 from lumjax.debugging.effects import warn_of_rebinding
 from lumjax.donation import check_distinct, given_arrays, settled
-from lumjax.dtype import canonicalize
 from lumjax.dynamic import Spec, shown
 from lumjax.errors import (
     ArgumentTypeError,
     StaticArgumentError,
     user_source,
 )
+from lumjax.lookup import abstract_signature, array_key, axis_environment, signature_of_leaf
 from lumjax.misses import History, Signature, compiled, named
 from lumjax.ops.size import dim_value
 from lumjax.options import as_set, resolved, settings_of
-from lumjax.trace.array import Array
 from lumjax.trace.aval import ShapedArray
 from lumjax.trace.batch import argument_names
 from lumjax.trace.core import (
@@ -38,7 +37,6 @@ from lumjax.trace.core import (
     Jaxpr,
     Tracer,
     Value,
-    active_traces,
     aval_of,
     current,
     set_evaluator,
@@ -51,6 +49,7 @@ if TYPE_CHECKING:
     from lumjax.executable import Executable
     from lumjax.lowered import ArgInfo, Lowered, Traced
     from lumjax.recall import Recalled
+    from lumjax.timeline import Timeline
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -145,46 +144,9 @@ class Program:
         return compiler().executable_of(self.jaxpr, self.settings, self.donated)
 
 
-def _signature(leaf: Value) -> Any:
-    if type(leaf) is Array:
-        return leaf.data.shape, leaf.data.dtype, leaf.weak
-    aval = aval_of(leaf)
-    return aval.shape, aval.dtype, aval.weak
-
-
-def _abstract_signature(leaf: Any) -> Any:
-    """The signature of a value or of what only has a shape and a dtype."""
-    if hasattr(leaf, "shape") and hasattr(leaf, "dtype") and not isinstance(leaf, (Array, Tracer)):
-        weak = bool(getattr(leaf, "weak_type", getattr(leaf, "weak", False)))
-        return tuple(leaf.shape), canonicalize(leaf.dtype), weak
-    return _signature(leaf)
-
-
 def _info(leaf: Any, donated: bool) -> ArgInfo:
-    shape, dtype, _ = _abstract_signature(leaf)
+    shape, dtype, _ = abstract_signature(leaf)
     return _lowered().ArgInfo(shape, dtype, donated)
-
-
-def _axis_environment() -> tuple[Any, ...]:
-    traces = active_traces()
-    if len(traces) == 1:
-        return ()
-    return tuple((t.axis_name, t.axis_size) for t in traces if t.axis_name is not None)
-
-
-def _array_key(args: Sequence[Any]) -> tuple[Any, ...] | None:
-    """What the program of a call is looked up by if all its arguments are arrays and it is outside
-    of every transformation; None for other calls.
-    """
-    if len(active_traces()) > 1:
-        return None
-    key: list[Any] = [config.compiled_key()]
-    for x in args:
-        if type(x) is not Array:
-            return None
-        data = x.data
-        key += (data.shape, data.dtype, x.weak)
-    return tuple(key)
 
 
 _alive: weakref.WeakSet[Jitted[Any, Any]] = weakref.WeakSet()
@@ -225,14 +187,14 @@ class Jitted(Generic[P, R]):
         self.dynamic = dynamic
         self.settings = settings or {}
         self._programs: dict[Any, Program] = {}
-        self._quick: dict[Any, Callable[[Sequence[Value]], Any]] = {}  # by _array_key
+        self._quick: dict[Any, Callable[[Sequence[Value]], Any]] = {}  # by array_key
         self._history = History(self._name)
         self._lock = threading.RLock()
         _alive.add(self)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run the program of this signature, compiling it first if it is new."""
-        key = None if kwargs else _array_key(args)
+        key = None if kwargs else array_key(args)
         quick = self._quick.get(key)
         if quick is not None:
             return quick(args)
@@ -261,7 +223,7 @@ class Jitted(Generic[P, R]):
         self,
         args: Sequence[Any],
         kwargs: dict[str, Any],
-        signature_of: Callable[[Any], Any] = _signature,
+        signature_of: Callable[[Any], Any] = signature_of_leaf,
     ) -> tuple[Program, list[Value]]:
         static: tuple[Any, ...] = ()
         dynamic: tuple[Any, Any] = (args, kwargs)
@@ -274,7 +236,7 @@ class Jitted(Generic[P, R]):
             raise self._not_an_array(dynamic) from None
         if self.dynamic is not None and not any(isinstance(x, Tracer) for x in leaves):
             signature = self._opened(self.dynamic, signature, in_tree)
-        key = (in_tree, static, signature, config.compiled_key(), _axis_environment())
+        key = (in_tree, static, signature, config.compiled_key(), axis_environment())
         program = self._programs.get(key)
         if program is None:
             with self._lock:
@@ -408,12 +370,26 @@ class Jitted(Generic[P, R]):
 
     def program(self, *args: P.args, **kwargs: P.kwargs) -> Program:
         """The traced program for these arguments (arrays or ShapeDtypeStructs)."""
-        return self._program(args, kwargs, _abstract_signature)[0]
+        return self._program(args, kwargs, abstract_signature)[0]
 
     def eval_shape(self, *args: P.args, **kwargs: P.kwargs) -> Any:
         """The output's avals as a pytree, without computing anything."""
         program = self.program(*args, **kwargs)
         return program.out_tree.unflatten(program.jaxpr.out_avals)
+
+    def memory_plan(self, *args: P.args, **kwargs: P.kwargs) -> Timeline:
+        """What a call with these arguments (arrays or ShapeDtypeStructs) will hold in memory, step
+        by step, before it runs: `.peak()`, `.allocated()`, the buffers `.live(step)` and, by your
+        lines, `.by_line(step)`, in bytes. Arguments are listed, not counted. `print` it.
+
+        >>> import lumjax, lumjax.numpy as jnp
+        >>> plan = lumjax.jit(lambda x: jnp.sin(x) @ x).memory_plan(jnp.ones((64, 64)))
+        >>> plan.peak() >= 64 * 64 * 4
+        True
+        """
+        program, leaves = self._program(args, kwargs, abstract_signature)
+        shapes = [abstract_signature(x)[0] for x in (*program.consts, *leaves)]
+        return program.executable().timeline(shapes)
 
     def trace(self, *args: P.args, **kwargs: P.kwargs) -> Traced:
         """Trace for these arguments (arrays or ShapeDtypeStructs): `.jaxpr`, and `.lower()`."""

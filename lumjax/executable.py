@@ -167,9 +167,20 @@ class Executable:
                 return layout, needed
             bound = limit - (needed - limit) if bound == limit and needed < 2 * limit else 1
 
-    def timeline(self) -> Timeline:
-        """What the program holds in memory, step by step."""
-        return self._layout.timeline()
+    def timeline(self, shapes: Sequence[Sequence[int]] | None = None) -> Timeline:
+        """What the program holds in memory, step by step: for inputs of these shapes, or for sizes
+        as usual where they are open.
+        """
+        runner = self.runner
+        if isinstance(runner, Runner):
+            return replace(self._layout.timeline(), scratch=runner.scratch)
+        if shapes is None:
+            return self._layout.timeline()
+        sources = sources_of(self.traced.in_avals)
+        given = {n: int(shapes[k][axis]) for n, (k, axis) in sources.items()}
+        runner = runner.at_given(given)
+        line = self._at(given).layout.timeline()
+        return replace(line, arena=runner.recipe.arena_bytes, scratch=runner.scratch)
 
     def _at(self, given: Mapping[str, int]) -> Placed:
         """The program at sizes that are known only when it runs."""
@@ -297,8 +308,9 @@ class Interpreted(Executable):
         """None: nothing runs in native code."""
         return 0
 
-    def timeline(self) -> Timeline:
+    def timeline(self, shapes: Sequence[Sequence[int]] | None = None) -> Timeline:
         """Nothing is planned, so nothing is known."""
+        del shapes
         return Timeline((), ())
 
     def run(self, args: Sequence[Value]) -> list[Array]:

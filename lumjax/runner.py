@@ -120,6 +120,11 @@ class Runnable(Protocol):
         """Run."""
         ...
 
+    @property
+    def scratch(self) -> int:
+        """Bytes that the threads have meanwhile."""
+        ...
+
     def resized(self, jobs: Sequence[Sequence[int] | None]) -> Runnable:
         """The same with other numbers of jobs for the phases of each kernel."""
         ...
@@ -155,6 +160,11 @@ class Runner:
     def launches(self) -> int:
         """How often all threads wait for each other in a call."""
         return sum(p.launches for p in self.programs)
+
+    @property
+    def scratch(self) -> int:
+        """Bytes that the threads have while kernels run."""
+        return max((p.scratch for p in self.programs), default=0)
 
     def run(self, args: Sequence[Value]) -> list[Array]:
         """Run on one value for each input that is no constant."""

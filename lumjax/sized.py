@@ -112,6 +112,10 @@ class Sized:
                 runner = self._runners.get(sizes) or self._made(sizes)
         return runner
 
+    def at_given(self, given: Mapping[str, int]) -> Runner:
+        """The runner for sizes by name."""
+        return self.at(tuple([given[n] for n in self._names]))
+
     def _made(self, sizes: tuple[int, ...]) -> Runner:
         top = tuple([_rounded(n, s) for n, s in zip(sizes, self._symbols, strict=True)])
         if top not in self._near:

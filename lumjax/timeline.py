@@ -53,6 +53,19 @@ class Timeline:
     steps: tuple[str, ...]
     lifetimes: tuple[Lifetime, ...]
     arena: int = 0  # bytes of the one block that holds temporaries and workspaces
+    scratch: int = 0  # bytes that the threads have while kernels run
+
+    def __str__(self) -> str:
+        sizes = self.sizes()
+        if not sizes:
+            return "nothing is held: the program has no steps"
+        most = max(range(len(sizes)), key=lambda k: sizes[k])
+        lines = [
+            f"peak {sizes[most]:,} bytes at step {most + 1} of {len(sizes)} ({self.steps[most]}); "
+            f"{self.allocated():,} bytes allocated, arguments not counted"
+        ]
+        lines += [f"{size:>14,}  {line or 'no line'}" for line, size in self.by_line(most)]
+        return "\n".join(lines)
 
     def live(self, step: int) -> list[Lifetime]:
         """What is alive at a step, largest first."""
@@ -70,9 +83,11 @@ class Timeline:
         return max(self.sizes(), default=0)
 
     def allocated(self) -> int:
-        """The most bytes that a run allocates: the arena, whole, and what Python holds."""
+        """The most bytes that a run allocates: the arena, whole, what Python holds and, as far as
+        it is known here, what threads have while kernels run.
+        """
         held = (x for x in self.lifetimes if x.place in (Place.RESULT, Place.VALUE))
-        return self.arena + max(_running(held, len(self.steps)), default=0)
+        return self.arena + self.scratch + max(_running(held, len(self.steps)), default=0)
 
     def totals(self) -> Memory:
         """The sizes of arguments, results and everything else that a run allocates."""

@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lumjax
@@ -285,6 +285,34 @@ def test_placed_buffers_do_not_overlap(rows):
             if alive and i.size and j.size:
                 assert at + i.size <= other or other + j.size <= at
     assert total >= peak(intervals)
+
+
+def packs(intervals: list[Interval], total: int) -> bool:
+    """Whether some placement needs no more than `total`: every offset is tried."""
+
+    def place(k: int, taken: list[tuple[Interval, int]]) -> bool:
+        if k == len(intervals):
+            return True
+        mine = intervals[k]
+        for at in range(0, total - mine.size + 1, ALIGNMENT):
+            apart = all(
+                mine.first > i.last or i.first > mine.last
+                or at + mine.size <= b or b + i.size <= at
+                for i, b in taken
+            )  # fmt: skip
+            if apart and place(k + 1, [*taken, (mine, at)]):
+                return True
+        return False
+
+    return place(0, [])
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 3), st.integers(0, 4), st.integers(0, 4)), max_size=6))
+def test_few_buffers_are_placed_best(rows):
+    intervals = [Interval(n * ALIGNMENT, min(a, b), max(a, b)) for n, a, b in rows]
+    _, total = assign(intervals)
+    assert total == 0 or not packs(intervals, total - ALIGNMENT)
 
 
 @pytest.mark.parametrize("n", [0, 1, 5])

@@ -260,6 +260,12 @@ class Program:
         """
         return self._count
 
+    @property
+    def scratch(self) -> int:
+        """Bytes of memory of the jobs' own, all threads together."""
+        size = self._scratch * (objects.cpu_count() if self._parallel else 1)
+        return max(size, arena.HUGE) if size >= MANY_PAGES else size
+
     def resized(self, jobs: Sequence[Sequence[int] | None]) -> Program:
         """The same program with other numbers of jobs for the phases of each step; None for a step
         leaves them as they are.
@@ -376,7 +382,5 @@ class Program:
             elif self._native.run(self._address, self._count, table, None, None, 0):
                 self._native.reraise()
             return
-        threads = objects.cpu_count() if self._parallel else 1
-        size = self._scratch * threads
-        with arena.checkout(max(size, arena.HUGE) if size >= MANY_PAGES else size) as scratch:
+        with arena.checkout(self.scratch) as scratch:
             pool.run(self._address, self._count, table, scratch, self._scratch, self._parallel)
