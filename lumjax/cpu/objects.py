@@ -86,7 +86,7 @@ def _cores() -> int:
 def _vector(features: str, arch: str) -> tuple[int, int]:
     """(bytes of a vector register, how many there are)."""
     present = set(features.split(","))
-    if "+avx512f" in present and "+avx512vl" in present:
+    if present.issuperset(("+avx", "+avx2", "+avx512f", "+avx512vl")):  # each needs those before
         return 64, 32
     if "+avx" in present:
         return 32, 16
