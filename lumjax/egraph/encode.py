@@ -55,6 +55,7 @@ from lumjax.trace.form import (
     Barrier,
     Choose,
     Contract,
+    Cumulate,
     Expand,
     Form,
     Gather,
@@ -63,11 +64,14 @@ from lumjax.trace.form import (
     Map,
     Move,
     Opaque,
+    Order,
+    Patch,
     Reduce,
     ReduceOp,
     Repeat,
     Scatter,
     Size,
+    Update,
 )
 from lumjax.trace.view import IndexMap
 
@@ -375,7 +379,10 @@ class _Encoder:
                 return self._gather(eqn, form, request)
             case Scatter():
                 return self._scatter(eqn, form, request)
-            case Expand() | Opaque() | Barrier() | Repeat() | Choose():
+            case (
+                Expand() | Opaque() | Barrier() | Repeat() | Choose()
+                | Update() | Cumulate() | Order() | Patch()
+            ):  # fmt: skip
                 raise AssertionError(f"{eqn.prim.name} cannot be in a region")
         assert_never(form)
 
