@@ -7,6 +7,7 @@ import argparse
 from benchmarks import (
     calibrate,
     cost,
+    decode,
     derive,
     dispatch,
     examples,
@@ -23,6 +24,7 @@ from benchmarks.race import __main__ as race
 MEASUREMENTS = {
     "calibrate": calibrate.main,
     "cost": cost.main,
+    "decode": decode.main,
     "derive": derive.main,
     "dispatch": dispatch.main,
     "gpt": gpt.main,
