@@ -35,6 +35,7 @@ def check_dynamic(
     """
     mapped = vmap(f)
     jitted: Any = jit(mapped, dynamic=({0: "batch"},) * len(args))
+    batch: list[Any] = []
     for size in sizes:
         batch = [tree.map(lambda x, n=size: _rolled(to_raw(x), n), x) for x in args]
         got = jitted(*batch)

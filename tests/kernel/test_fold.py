@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -318,6 +319,10 @@ SPLIT = [
 ]
 
 
+# Tiles of a few short vectors: the programs' streams are as long as several of them.
+NARROW = replace(HOST, vector_bytes=min(32, HOST.vector_bytes), vector_registers=16)
+
+
 @pytest.fixture(scope="module")
 def split():
     """Programs whose stream is cut into parts of two tiles."""
@@ -339,7 +344,7 @@ def split():
                 cuts = []
                 parts = folding.Parts
                 patch.setattr(folding, "Parts", lambda *args: cuts.append(1) or parts(*args))
-                made[name] = Compiled(PROGRAMS[name]())
+                made[name] = Compiled(PROGRAMS[name](), NARROW)
                 assert cuts, "the stream is cut"
         return made[name]
 
