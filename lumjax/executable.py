@@ -124,7 +124,7 @@ class Executable:
         while True:
             self.jaxpr = patched(jaxpr, places, kept) if places else jaxpr
             layout = self._planned(planner)
-            wrong = refused(self.stages) if places else frozenset[Var]()
+            wrong = refused(self.stages, self.jaxpr) if places else frozenset[Var]()
             if not wrong:
                 return layout
             kept |= wrong

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from lumjax.ops.barrier import barrier_p
 from lumjax.ops.dynamic import dynamic_update_slice_p, patch_p
 from lumjax.stages import Native, Stage
-from lumjax.trace.core import Eqn, Jaxpr, Var
+from lumjax.trace.core import Atom, Eqn, Jaxpr, Var
 from lumjax.trace.form import Patch
 
 
@@ -49,11 +50,15 @@ def is_patch(stage: Stage) -> bool:
     return isinstance(stage, Native) and any(isinstance(f, Patch) for f in stage.region.forms)
 
 
-def refused(stages: Sequence[Stage]) -> frozenset[Var]:
+def refused(stages: Sequence[Stage], jaxpr: Jaxpr) -> frozenset[Var]:
     """Results of updates in place after which, in the order in which the program runs, something
-    reads what was there before.
+    reads what was there before, under its own name or a barrier's.
     """
-    gone: dict[Var, Var] = {}  # an array that was overwritten, by the result that overwrote it
+    same: dict[Atom, Atom] = {}
+    for eqn in jaxpr.eqns:
+        if eqn.prim is barrier_p:
+            same.update({v: same.get(a, a) for v, a in zip(eqn.outputs, eqn.inputs, strict=True)})
+    gone: dict[Atom, Var] = {}  # an array that was overwritten, by the result that overwrote it
     wrong: set[Var] = set()
     for stage in stages:
         eqns = stage.eqns
@@ -62,9 +67,9 @@ def refused(stages: Sequence[Stage]) -> frozenset[Var]:
             if isinstance(stage, Native)
             else [a for e in eqns for a in e.inputs]
         )
-        wrong.update(gone[a] for a in reads if isinstance(a, Var) and a in gone)
+        wrong.update(gone[b] for a in reads if (b := same.get(a, a)) in gone)
         if is_patch(stage):
             first = eqns[0].inputs[0]
-            assert isinstance(first, Var), "it was a donated input, or made of one"
-            gone[first] = eqns[0].outputs[0]
+            gone[same.get(first, first)] = eqns[0].outputs[0]
+    wrong.update(gone[b] for a in jaxpr.outputs if (b := same.get(a, a)) in gone)
     return frozenset(wrong)

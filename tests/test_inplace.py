@@ -119,6 +119,16 @@ def returned_too(x, window, k):
     return put(x, window, k, 0), x
 
 
+def behind_a_barrier(x, window, k):
+    old = lax.optimization_barrier(x)
+    return put(x, window, k, 0), jnp.exp(old).sum(0), old
+
+
+def a_barrier_after(x, window, k):
+    new = lax.optimization_barrier(put(x, window, k, 0))
+    return put(new, window + new[0], k + 1, 0)
+
+
 def both(x, window, k):
     return put(x, window, k, 0), put(x, window, k + 1, 0)
 
@@ -128,8 +138,17 @@ def in_a_loop(x, window, k):
 
 
 PROGRAMS = {f.__name__: f for f in (reads_before, reads_after, twice, needs_the_old,
-                                    needs_it_after, returned_too, both, in_a_loop)}  # fmt: skip
-IN_PLACE = {"reads_before": 1, "reads_after": 1, "twice": 2, "returned_too": 0, "both": 0}
+                                    needs_it_after, returned_too, both, in_a_loop,
+                                    behind_a_barrier, a_barrier_after)}  # fmt: skip
+IN_PLACE = {
+    "reads_before": 1,
+    "reads_after": 1,
+    "twice": 2,
+    "returned_too": 0,
+    "both": 0,
+    "behind_a_barrier": 0,
+    "a_barrier_after": 1,
+}
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
