@@ -18,7 +18,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from lumjax.concrete import at_sizes, concrete, open_sizes_of, sources_of
+from lumjax.concrete import at_sizes as at_sizes
+from lumjax.concrete import concrete, open_sizes_of, sources_of
 from lumjax.config import config
 from lumjax.cpu.math import supported
 from lumjax.cpu.objects import host_target

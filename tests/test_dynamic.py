@@ -206,6 +206,8 @@ def test_dims_are_computed_with():
     assert isinstance(n, Expr)
     assert (n + n) // 2 is n
     assert n % 1 == 0
+    assert n**2 is n * n
+    assert n**0 == 1
     assert n >= 2
     assert not n > 64
     assert lumjax.dim("k", min=3, max=3) == 3

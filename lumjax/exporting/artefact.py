@@ -36,6 +36,7 @@ from lumjax.record import record
 from lumjax.trace.array import Array
 from lumjax.trace.aval import ShapedArray
 from lumjax.trace.core import Jaxpr, Value, aval_of, eval_jaxpr
+from lumjax.trace.dim import Expr, estimate, same
 from lumjax.trace.simplify import simplify
 
 FORMAT = 1
@@ -71,13 +72,20 @@ class Exported:
         self.fun_name = self.__name__ = fun_name
         self.jaxpr, self.signature = jaxpr, signature
         self.consts, self.plans = tuple(consts), plans
-        self._run: Jitted[Any, list[Value]] = jit(self._flat)
+        open_to = [None] * len(self.consts) + list(map(_open_axes, signature.in_avals))
+        spec = tuple(open_to) if any(open_to) else None
+        self._run: Jitted[Any, list[Value]] = jit(self._flat, dynamic=spec)
         self._compiled = not plans
 
     in_tree = property(lambda self: self.signature.in_tree)
     out_tree = property(lambda self: self.signature.out_tree)
     in_avals = property(lambda self: self.signature.in_avals)
     out_avals = property(lambda self: self.signature.out_avals)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether sizes of arguments come with each call."""
+        return any(isinstance(n, Expr) for a in self.in_avals for n in a.shape)
 
     def __repr__(self) -> str:
         def listed(avals: Sequence[ShapedArray]) -> str:
@@ -124,7 +132,7 @@ class Exported:
 
     def planned(self) -> Exported:
         """The same, compiled here, with the plans that it was compiled by."""
-        leaves = [ShapeDtypeStruct(a.shape, a.dtype) for a in self.in_avals]
+        leaves = [ShapeDtypeStruct(_usual(a), a.dtype) for a in self.in_avals]
         made = self._run.lower(*self.consts, *leaves).compile().executable
         plans = compiler().plans_of(made.stages)
         return Exported(self.fun_name, self.jaxpr, self.signature, self.consts, plans)
@@ -141,9 +149,14 @@ class Exported:
     def _flat(self, *leaves: Value) -> list[Value]:
         """The program, keys as keys at its boundary."""
         words = [random_unwrap(x) if dt.is_key(aval_of(x).dtype) else x for x in leaves]
-        outs = eval_jaxpr(self.jaxpr, words)
+        outs = eval_jaxpr(self._at_sizes(words), words)
         pairs = zip(outs, self.out_avals, strict=True)
         return [random_wrap(x) if dt.is_key(a.dtype) else x for x, a in pairs]
+
+    def _at_sizes(self, leaves: Sequence[Value]) -> Jaxpr:
+        """The program, at sizes that are known, as they are under another transformation."""
+        known = all(isinstance(n, int) for x in leaves for n in aval_of(x).shape)
+        return compiler().at_sizes(self.jaxpr, leaves) if known and self.is_open else self.jaxpr
 
     def _fitting(self, number: int, leaf: Value) -> Value:
         """An argument as the program takes it; Python's numbers become arrays."""
@@ -151,9 +164,9 @@ class Exported:
         if not isinstance(leaf, Array) and found.weak and not found.ndim:
             leaf = Array(np.asarray(leaf, wanted.dtype))
             found = aval_of(leaf)
-        if (found.shape, found.dtype) != (wanted.shape, wanted.dtype):
+        if not _fits(found, wanted):
             path = tree.leaves_with_path(tree.unflatten(self.in_tree, self.in_avals))[number][0]
-            kind = ShapeError if found.shape != wanted.shape else DTypeError
+            kind = DTypeError if _fits(found, wanted, shapes_only=True) else ShapeError
             raise kind(
                 operation=f"a call of the exported {self.fun_name}",
                 required=f"{wanted} at {tree.keystr(path)}", got=str(found),
@@ -177,7 +190,8 @@ def export(
     artefact: bytes that `lumjax.export.load` makes a function of, in another process, without the
     function's source, without tracing it and without a search; also written to `path` if given.
 
-    Arrays that the function closes over are part of it. Raises UnsupportedError for what has no
+    Arrays that the function closes over are part of it; sizes that `jit(dynamic=)` leaves open stay
+    open. Raises UnsupportedError for what has no
     meaning elsewhere: callbacks into Python, nodes of a class of your own in arguments or results.
 
     >>> import lumjax, lumjax.numpy as jnp
@@ -292,7 +306,28 @@ def _const(data: np.ndarray[Any, Any], aval: ShapedArray) -> Value:
 
 
 def _zeros(aval: ShapedArray) -> Array:
-    return Array(np.zeros(aval.shape, aval.dtype))  # type: ignore[arg-type]  # sizes are known
+    return Array(np.zeros(_usual(aval), aval.dtype))
+
+
+def _usual(aval: ShapedArray) -> tuple[int, ...]:
+    """The shape, with sizes that come with each call as they usually are."""
+    return tuple([estimate(n) for n in aval.shape])
+
+
+def _open_axes(aval: ShapedArray) -> dict[int, Expr] | None:
+    """The axes whose sizes come with each call."""
+    return {k: n for k, n in enumerate(aval.shape) if isinstance(n, Expr)} or None
+
+
+def _fits(found: ShapedArray, wanted: ShapedArray, shapes_only: bool = False) -> bool:
+    """Whether an argument may be of this type; what sizes that come with a call may be is looked at
+    when all of them are known.
+    """
+    if not shapes_only and found.dtype != wanted.dtype:
+        return False
+    return found.ndim == wanted.ndim and all(
+        isinstance(w, Expr) or same(n, w) for n, w in zip(found.shape, wanted.shape, strict=True)
+    )
 
 
 def _strong(x: Value) -> Array:

@@ -6,7 +6,8 @@ A program is a list of jaxprs, those that loops and choices carry before the one
      "outputs": [atom ..]}
 
 Variables go by the order of their definition. An aval is [dtype, shape, weak]; an atom is the
-number of a variable, or a literal: [dtype, elements in hexadecimal, weak].
+number of a variable, or a literal: [dtype, elements in hexadecimal, weak]. A size that is known
+only when the program runs is ["symbol", name, least, largest], or [operation, sizes].
 """
 
 from __future__ import annotations
@@ -27,9 +28,11 @@ from lumjax.ops import PRIMITIVES
 from lumjax.ops.conv import ConvDimensionNumbers
 from lumjax.ops.fourier import FftType
 from lumjax.ops.windows import GatherDimensionNumbers, ScatterDimensionNumbers
+from lumjax.trace import dim as dims
 from lumjax.trace.aval import ShapedArray
 from lumjax.trace.check import check
 from lumjax.trace.core import Atom, Eqn, Jaxpr, Literal, Params, Primitive, Var
+from lumjax.trace.dim import Dim, Expr, IndexOp
 from lumjax.trace.form import GatherMode
 
 _OTHERS: dict[str, Primitive] = {
@@ -59,17 +62,39 @@ def decoded(programs: Sequence[Any]) -> Jaxpr:
 def aval_from(entry: Any) -> ShapedArray:
     """An aval again."""
     dtype, shape, weak = entry
-    sizes = tuple(map(int, shape))
-    if any(n < 0 for n in sizes):
-        raise ValueError("a negative size")
+    sizes = tuple(map(dim_from, shape))
+    if any((least := dims.bounds(n)[0]) is None or least < 0 for n in sizes):
+        raise ValueError("a size that may be negative")
     return ShapedArray(sizes, dt.from_short_name(dtype), bool(weak))
 
 
 def aval_of(aval: ShapedArray) -> list[Any]:
     """An aval."""
-    if not all(isinstance(n, int) for n in aval.shape):
-        raise TypeError(f"the symbolic shape {aval}")
-    return [dt.short_name(aval.dtype), list(aval.shape), aval.weak]
+    return [dt.short_name(aval.dtype), list(map(dim_text, aval.shape)), aval.weak]
+
+
+def dim_text(dim: Dim) -> Any:
+    """A size."""
+    if isinstance(dim, int):
+        return dim
+    if dim.op is not IndexOp.SYMBOL:
+        return [dim.op.value, *map(dim_text, dim.args)]
+    if dim.args:
+        raise TypeError(f"the size {dim}, whose bound is a size")
+    return [dim.op.value, dim.name, dim.lo, dim.hi]
+
+
+def dim_from(entry: Any) -> Dim:
+    """A size again: made by arithmetic, whatever the entry says of it."""
+    if type(entry) is int:
+        return entry
+    op, *args = entry
+    if op != IndexOp.SYMBOL.value:
+        return dims.rebuilt(IndexOp(op), [dim_from(a) for a in args])
+    name, low, high = args
+    if type(name) is not str or type(low) is not int or not (high is None or type(high) is int):
+        raise ValueError(f"{entry!r} is no size")
+    return dims.symbol(name, low, high)
 
 
 class _Writer:
@@ -118,12 +143,14 @@ class _Writer:
                 return {type(value).__name__: value.name}
             case None | bool() | int() | str():
                 return value
+            case Expr():
+                return {"dim": dim_text(value)}
             case float():
                 return {"float": value.hex()}
             case np.dtype():
                 return {"dtype": dt.short_name(value)}
             case Loop():
-                return {"Loop": [value.length, value.reverse, value.unroll]}
+                return {"Loop": [dim_text(value.length), value.reverse, value.unroll]}
             case tuple():
                 kind = type(value).__name__
                 return {kind if kind in _TUPLES else "tuple": list(map(self.param, value))}
@@ -177,7 +204,10 @@ class _Reader:
                 return dt.from_short_name(content)
             case "Loop":
                 length, reverse, unroll = content
-                return Loop(_index(length), bool(reverse), _index(unroll))
+                steps = dim_from(length) if isinstance(length, list) else _index(length)
+                return Loop(steps, bool(reverse), _index(unroll))
+            case "dim":
+                return dim_from(content)
             case "tuple":
                 return tuple(map(self.param, content))
             case _ if kind in _ENUMS:

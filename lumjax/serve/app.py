@@ -33,6 +33,7 @@ from lumjax.serve.batching import Batcher, Done, FullError
 from lumjax.serve.metrics import Metrics
 from lumjax.serve.values import Form, RequestError
 from lumjax.trace.aval import ShapedArray
+from lumjax.trace.dim import Dim, Expr, bounds
 
 TENSORS = "application/x-safetensors"
 
@@ -64,8 +65,9 @@ def application(
     """The ASGI application that serves a program.
 
     With `axis`, every argument and every result has its rows along that axis; requests of fewer
-    rows than the program has run together, padded with zeros. There may be several programs then,
-    equal but for that size. Raises ArgumentValueError for programs that do not fit.
+    rows than the program has run together, padded with zeros unless that size is open (and has an
+    end). There may be several programs then, equal but for that size. Raises ArgumentValueError for
+    programs that do not fit.
 
     >>> import lumjax, lumjax.numpy as jnp
     >>> program = lumjax.export.export(lumjax.jit(jnp.sin))(jnp.ones((8, 3)))
@@ -87,6 +89,8 @@ def _sorted(programs: Sequence[Exported], axis: int | None) -> list[tuple[int, E
             ):
                 raise _misfit("arguments and results of real numbers", str(aval))
     if axis is None:
+        if programs[0].is_open:
+            raise _misfit("an axis, where sizes of arguments are open", repr(programs[0]))
         return [(1, programs[0])]
     rows = sorted([(_rows(p, axis), p) for p in programs], key=lambda pair: pair[0])
     forms = {(p.in_tree, p.out_tree, *_rest(p, axis)) for _, p in rows}
@@ -99,10 +103,18 @@ def _sorted(programs: Sequence[Exported], axis: int | None) -> list[tuple[int, E
 
 def _rows(program: Exported, axis: int) -> int:
     avals = (*program.in_avals, *program.out_avals)
-    sizes = {int(a.shape[axis]) if a.ndim > axis else -1 for a in avals}
+    if axis < 0 or any(isinstance(n, Expr) for a in _rest(program, axis) for n in (*a[0], *a[1])):
+        raise _misfit(f"sizes that are open along axis {axis} alone", repr(program))
+    sizes = {_most(a.shape[axis]) if a.ndim > axis else -1 for a in avals}
     if len(sizes) != 1 or min(sizes) < 1 or axis < 0 or not program.in_avals:
         raise _misfit(f"arguments and results of as many rows along axis {axis}", repr(program))
     return sizes.pop()
+
+
+def _most(rows: Dim) -> int:
+    """The most rows that a program takes; -1 where an open size has no end."""
+    most = bounds(rows)[1]
+    return -1 if most is None else most
 
 
 def _rest(program: Exported, axis: int) -> list[Any]:
@@ -119,6 +131,11 @@ def _misfit(required: str, got: str) -> ArgumentValueError:
     )
 
 
+def _closed(avals: Sequence[ShapedArray]) -> tuple[ShapedArray, ...]:
+    """The types with as many rows as there may be."""
+    return tuple([a.with_shape(tuple(map(_most, a.shape))) for a in avals])
+
+
 class _Service:
     def __init__(
         self, programs: list[tuple[int, Exported]], axis: int | None, limits: Limits
@@ -126,8 +143,8 @@ class _Service:
         self.programs, self.axis, self.limits = programs, axis, limits
         self.metrics = Metrics()
         largest = programs[-1][1]
-        self.takes = Form(largest.in_tree, largest.in_avals, axis)
-        self.gives = Form(largest.out_tree, largest.out_avals, axis)
+        self.takes = Form(largest.in_tree, _closed(largest.in_avals), axis)
+        self.gives = Form(largest.out_tree, _closed(largest.out_avals), axis)
         self.batcher: Batcher | None = None
 
     def application(self) -> Starlette:

@@ -154,7 +154,8 @@ class Batcher:
             outs = _called(program, batch[0].leaves)
         else:
             parts = zip(*[w.leaves for w in batch], strict=True)
-            outs = _called(program, [_joined(p, self.axis, capacity) for p in parts])
+            filled = rows if program.is_open else capacity
+            outs = _called(program, [_joined(p, self.axis, filled) for p in parts])
         seconds = time.perf_counter() - started
         self.runs += 1
         self.seconds += seconds

@@ -41,6 +41,7 @@ __all__ = [
     "logical_or",
     "maximum",
     "minimum",
+    "rebuilt",
     "remainder",
     "same",
     "same_shape",
@@ -258,6 +259,11 @@ def _apply(op: IndexOp, args: Sequence[Dim]) -> Dim:  # noqa: C901 - a case per 
         case IndexOp.SYMBOL:
             raise AssertionError("a symbol has no arguments to rebuild from")
     return result
+
+
+def rebuilt(op: IndexOp, args: Sequence[Dim]) -> Dim:
+    """The result of an operation on dims, in normal form."""
+    return _apply(op, args)
 
 
 def _total(parts: Sequence[Dim]) -> Dim:

@@ -69,6 +69,9 @@ class Expr:
     def __rmul__(self, other: Dim) -> Dim:
         return _binary(multiply, other, self)
 
+    def __pow__(self, power: int) -> Dim:
+        return math.prod([self] * operator.index(power), start=1)
+
     def __floordiv__(self, other: Dim) -> Dim:
         return _binary(floor_divide, self, other)
 

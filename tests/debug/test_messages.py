@@ -18,6 +18,8 @@ GOLDEN = dict(re.findall(r"== (.*)\n((?:.+\n)+)", messages.GOLDEN.read_text(enco
 
 @pytest.mark.parametrize("name", messages.CASES)
 def test_a_message_is_what_was_agreed(name):
+    if name == "no CUDA" and importlib.util.find_spec("cupy"):
+        pytest.skip("CuPy is installed here: what is missing then depends on the machine")
     assert messages.told(name).replace("debug_messages", "__main__") + "\n" == GOLDEN[name]
 
 

@@ -22,6 +22,7 @@ from lumjax.trace.form import (
     Reduce,
     ReduceOp,
     Scatter,
+    Size,
     Update,
 )
 
@@ -193,6 +194,8 @@ def interpret(form: Form, arrays: list[np.ndarray], out: ShapedArray) -> Any:
                 return np.asarray(_REDUCTIONS[op].reduce(wide, axis=axes, **options)).astype(
                     out.dtype
                 )
+        case Size(dim=dim):
+            return np.asarray(dim, out.dtype)
         case Iota(axis=axis):
             return np.indices(out.shape)[axis].astype(out.dtype)
         case Barrier():

@@ -99,6 +99,43 @@ def test_requests_run_together_and_are_not_mixed_up(programs):
     assert shares == pytest.approx(total, rel=0.05, abs=1e-4)
 
 
+@pytest.fixture(scope="module")
+def open_program():
+    rows = {0: lumjax.dim("rows", max=8)}
+    opened = lumjax.jit(model.fun, dynamic={"x": rows, "scale": rows})
+    return lumjax.export.load(lumjax.export(opened, jnp.zeros((3, 4)), scale=jnp.zeros(3)))
+
+
+def test_programs_of_open_rows_run_as_many_as_there_are(open_program):
+    requests = [request(1 + k % 3, k) for k in range(40)]
+
+    async def use(send):
+        signature = (await send("GET", "/signature")).json
+        many = await send("POST", "/run", body(*request(9)))
+        answers = await asyncio.gather(*[send("POST", "/run", body(*r)) for r in requests])
+        return signature, many, answers
+
+    signature, many, answers = serving(open_program, use, axis=0, limits=Limits(gather=0.05))
+    assert signature["arguments"]["[0][0]"]["shape"] == [None, 4]
+    assert (many.status, "1 to 8 rows" in many.json["error"]) == (400, True)
+    for r, answer in zip(requests, answers, strict=True):
+        for name, value in expected(*r).items():
+            np.testing.assert_allclose(answer.json[name], value, rtol=1e-5, atol=1e-6)
+    assert len(open_program._run.explain()) == 1
+
+
+def test_open_sizes_that_can_not_be_served(open_program):
+    endless = lumjax.jit(lambda x: x, dynamic={0: "n"})
+    other = lumjax.jit(lambda x: x, dynamic={1: lumjax.dim("n", max=9)})
+    for bad, axis, text in (
+        (open_program, None, "an axis"),
+        (lumjax.export.export(endless)(jnp.ones((2, 2))), 0, "as many rows"),
+        (lumjax.export.export(other)(jnp.ones((2, 2))), 0, "open along axis 0 alone"),
+    ):
+        with pytest.raises(ArgumentValueError, match=text):
+            application(bad, axis=axis)
+
+
 def test_without_an_axis_shapes_are_as_they_are():
     fixed = lumjax.export.load(
         lumjax.export(lumjax.jit(lambda x, y: (x + y, None)), 1.0, jnp.ones(2))
@@ -163,6 +200,7 @@ class Slow:
         self.__dict__.update(vars(program))
         self.in_tree, self.out_tree = program.in_tree, program.out_tree
         self.in_avals, self.out_avals = program.in_avals, program.out_avals
+        self.is_open = program.is_open
         self.program, self.seconds, self.error = program, seconds, error
 
     def __call__(self, *args, **kwargs):
