@@ -19,7 +19,7 @@ from lumjax import tree
 from lumjax.config import config
 from lumjax.control.call import call_p
 from lumjax.debugging.effects import warn_of_rebinding
-from lumjax.donation import check_distinct, given_arrays, settled
+from lumjax.donation import check_alone, check_distinct, given_arrays, settled
 from lumjax.dynamic import Spec, shown
 from lumjax.errors import (
     ArgumentTypeError,
@@ -29,7 +29,7 @@ from lumjax.errors import (
 from lumjax.lookup import abstract_signature, array_key, axis_environment, signature_of_leaf
 from lumjax.misses import History, Signature, compiled, named
 from lumjax.ops.size import dim_value
-from lumjax.options import as_set, resolved, settings_of
+from lumjax.options import as_set, is_strict, resolved, settings_of
 from lumjax.trace.aval import ShapedArray
 from lumjax.trace.batch import argument_names
 from lumjax.trace.core import (
@@ -169,6 +169,8 @@ def clear_caches() -> None:
 
 class Jitted(Generic[P, R]):
     """A function compiled once per signature; made by `jit`."""
+
+    strict = False  # whether donated arrays that can't be used are errors
 
     def __init__(
         self,
@@ -452,8 +454,10 @@ class Donating(Jitted[P, R]):
             return super().__call__(*args, **kwargs)
         given = given_arrays(self.fun, self.donate, args, kwargs)
         check_distinct(self._name, given, (args, kwargs))
+        if self.strict:
+            check_alone(self._name, given)
         result: Any = super().__call__(*args, **kwargs)
-        return settled(self._name, given, result)
+        return settled(self._name, given, result, self.strict)
 
 
 def jit(
@@ -474,6 +478,7 @@ def jit(
     background: bool | None = None,
     memory: int | None = None,
     dynamic: Any = None,
+    donate: str | None = None,
     in_shardings: Any = None,
     out_shardings: Any = None,
     compiler_options: Mapping[str, Any] | None = None,
@@ -484,7 +489,9 @@ def jit(
     `static_argnames` name arguments that are (hashable) Python values of the program: a new value
     traces anew. `donate_argnums` and `donate_argnames` name arguments whose buffers the caller will
     not use again: where a result has the shape and dtype, the array is deleted by the call, and a
-    later use raises DonationError; where none has, DonationWarning says so. `backend` may be
+    later use raises DonationError; where none has, DonationWarning says so. With
+    `donate="strict"` that is a DonationError, and so is an array whose memory something else knows
+    of (a NumPy view, another array), which would be copied. `backend` may be
     "cuda:emulated": CUDA kernels, whose machine code for a virtual GPU is run and checked on the
     CPU, slowly. Other backends, `keep_unused`, `device`, `inline` and XLA's `compiler_options` are
     accepted as JAX does and change nothing, nor do shardings on one device.
@@ -540,6 +547,7 @@ def jit(
             background=background,
             memory=memory,
             dynamic=dynamic,
+            donate=donate,
         )
     if not callable(fun):
         raise ArgumentTypeError(
@@ -568,6 +576,8 @@ def jit(
         search_memory=memory,
         backend=backend if backend is not None and backend.startswith("cuda") else None,
     )
-    donate = donated[0] | donated[1]
+    given = donated[0] | donated[1]
     spec = None if dynamic is None else Spec(fun, dynamic)
-    return (Donating if donate else Jitted)(fun, nums, names, donate, settings, spec)
+    made = (Donating if given else Jitted)(fun, nums, names, given, settings, spec)
+    made.strict = is_strict(donate)
+    return made

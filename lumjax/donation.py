@@ -12,6 +12,7 @@ from typing import Any
 
 from lumjax import tree
 from lumjax.errors import DonationError, DonationWarning, user_source
+from lumjax.ownership import is_alone
 from lumjax.trace.array import Array, delete
 from lumjax.trace.batch import argument_names
 
@@ -43,8 +44,24 @@ def check_distinct(name: str, given: Mapping[str, Array], arguments: Any) -> Non
             )
 
 
-def settled(name: str, given: Mapping[str, Array], result: Any) -> Any:
-    """Delete what was donated to `name` and is of use; the result, which may not mention it."""
+def check_alone(name: str, given: Mapping[str, Array]) -> None:
+    """Raise if the memory of a donated array is known to something else, which keeps its values."""
+    for place, x in given.items():
+        data = x.data
+        if not is_alone(data):
+            raise DonationError(
+                operation=f"jit of {name}, donate='strict'",
+                required="donated arrays whose memory nothing else knows of",
+                got=f"{x.aval} as {place}, which a NumPy view or another array shares",
+                fix="drop what shares it, pass a copy, or leave out donate='strict'",
+            )
+
+
+def settled(name: str, given: Mapping[str, Array], result: Any, strict: bool = False) -> Any:
+    """Delete what was donated to `name` and is of use; the result, which may not mention it.
+
+    What is of no use raises if `strict`, else there is a warning.
+    """
     outs = [x for x in tree.leaves(result) if isinstance(x, Array)]
     free = [(x.shape, x.dtype) for x in outs]
     usable: dict[str, Array] = {}
@@ -60,6 +77,13 @@ def settled(name: str, given: Mapping[str, Array], result: Any) -> Any:
         where = f" at {source}" if source else ""
         delete(x, f"which has been deleted: {name} was given it as {place}{where}")
     unusable = [f"{x.aval} ({n})" for n, x in given.items() if n not in usable]
+    if unusable and strict:
+        raise DonationError(
+            operation=f"jit of {name}, donate='strict'",
+            required="donated arrays that a result has the shape and dtype of",
+            got=", ".join(unusable),
+            fix="donate what is returned updated, or leave out donate='strict'",
+        )
     if unusable:
         warnings.warn(
             f"Some donated buffers were not usable: {', '.join(unusable)}. No result of {name} has "

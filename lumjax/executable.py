@@ -44,8 +44,10 @@ from lumjax.labels import labels_of
 from lumjax.layout import Layout
 from lumjax.native import Checked, unproved, whole
 from lumjax.placed import Placed
+from lumjax.portable import objects_of as objects_of
 from lumjax.portable import planned as planned
 from lumjax.portable import plans_of as plans_of
+from lumjax.portable import trust as trust
 from lumjax.recompute import smaller
 from lumjax.runner import Label, Runner
 from lumjax.sized import Sized, Varying

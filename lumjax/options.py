@@ -61,6 +61,18 @@ def resolved(
     return all_nums, all_names
 
 
+def is_strict(donate: str | None) -> bool:
+    """Whether donated arrays that can't be used are errors."""
+    if donate not in (None, "strict"):
+        raise ArgumentValueError(
+            operation="jit",
+            required="donate to be None or 'strict'",
+            got=repr(donate),
+            fix="name arguments to donate by donate_argnums or donate_argnames",
+        )
+    return donate == "strict"
+
+
 _KEYWORDS = {
     "search_evaluations": "search",
     "search_seconds": "timeout",

@@ -6,11 +6,15 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+from lumjax.cpu.objects import cached_code, object_code
+from lumjax.cpu.objects import trust as trust
+from lumjax.cpu.render import render
 from lumjax.egraph.cache import planner_version
 from lumjax.egraph.given import given
 from lumjax.egraph.scalar import Operations
 from lumjax.egraph.text import plan_text
 from lumjax.stages import Native, Nested, Stage
+from lumjax.target import Target
 
 
 def plans_of(stages: Sequence[Stage]) -> dict[str, Any]:
@@ -25,6 +29,21 @@ def plans_of(stages: Sequence[Stage]) -> dict[str, Any]:
             region = stage.region
             found[region.key] = plan_text(stage.found.plan, Operations(region))
     return {"planner": planner_version(), "regions": found}
+
+
+def objects_of(stages: Sequence[Stage], target: Target) -> dict[str, bytes]:
+    """The object files of all kernels, by the keys that they are looked up by."""
+    found: dict[str, bytes] = {}
+    waiting = list(stages)
+    while waiting:
+        stage = waiting.pop()
+        if isinstance(stage, Nested):
+            waiting += [s for p in stage.programs for s in p.stages]
+        for item in stage.kernels if isinstance(stage, Native) else ():
+            key = item.compiled.code
+            code = cached_code(key) or object_code(render(item.compiled.kernel, target), target)
+            found[key.hex()] = code
+    return found
 
 
 def planned(plans: Mapping[str, Any]) -> AbstractContextManager[None]:

@@ -6,7 +6,6 @@ Values that Python holds are numbered: the program's inputs first.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from itertools import chain, groupby
@@ -22,6 +21,7 @@ from lumjax.cpu.runtime import AnyStep, Copy, Program
 from lumjax.dtype import DType
 from lumjax.expansion import is_keyed, keys_of, words_of
 from lumjax.ops.elementwise import asvalue
+from lumjax.ownership import is_alone
 from lumjax.profiler import TraceAnnotation, launches
 from lumjax.record import record
 from lumjax.trace.array import Array
@@ -267,31 +267,6 @@ class Runner:
                 held[number] = None
 
         return run
-
-
-def is_alone(data: NDArray) -> bool:
-    """Whether the caller's variable and one Array are all that knows of the data."""
-    base = data.base
-    return sys.getrefcount(data) <= _ALONE[0] and (
-        base is None or sys.getrefcount(base) <= _ALONE[1]
-    )
-
-
-def _references() -> tuple[int, int]:
-    """What `is_alone` counts for data that nothing else knows of: it depends on the interpreter."""
-    counts: list[int] = []
-
-    def look(data: NDArray) -> None:
-        base = data.base
-        counts[:] = [sys.getrefcount(data), sys.getrefcount(base)]
-
-    value = Array(np.ndarray((2,), np.int8, np.empty(4, np.int8)))
-    data = value.data
-    look(data)
-    return counts[0], counts[1]
-
-
-_ALONE = _references()
 
 
 def _segment(

@@ -81,6 +81,32 @@ def test_numpy_arrays_are_never_written():
     assert not x.any()
 
 
+def strict(f):
+    return lumjax.jit(f, donate_argnums=0, donate="strict")
+
+
+def test_strictly_a_shared_array_is_refused():
+    x, row = drawn(600, 8), drawn(1, 8)
+    view = np.asarray(x)
+    with pytest.raises(lumjax.errors.DonationError, match="as x, which a NumPy view"):
+        strict(put)(x, row, jnp.int32(5), jnp.int32(0))
+    del view
+    where = address(x)
+    got = strict(put)(x, row, jnp.int32(5), jnp.int32(0))
+    assert address(got) == where
+    assert x.is_deleted()
+
+
+def test_strictly_what_is_of_no_use_is_refused():
+    with pytest.raises(lumjax.errors.DonationError, match="shape and dtype"):
+        strict(lambda x: x.sum())(drawn(600, 8))
+
+
+def test_donation_is_strict_or_not():
+    with pytest.raises(lumjax.errors.ArgumentValueError, match="strict"):
+        lumjax.jit(lambda x: x, donate_argnums=0, donate="always")
+
+
 def test_what_is_not_donated_is_copied():
     f = lumjax.jit(put)
     x = drawn(600, 8)

@@ -21,6 +21,7 @@ from lumjax import dtype as dt
 from lumjax import files, tree
 from lumjax.api import ShapeDtypeStruct
 from lumjax.compile import Jitted, compiler, jit
+from lumjax.config import config
 from lumjax.errors import (
     ArgumentTypeError,
     ArtefactError,
@@ -41,6 +42,7 @@ from lumjax.trace.simplify import simplify
 
 FORMAT = 1
 _CONTENT = f"{files.OWN}export"
+_NATIVE = "native."
 
 
 @record
@@ -68,7 +70,9 @@ class Exported:
         signature: Signature,
         consts: Sequence[Value],
         plans: Mapping[str, Any],
+        native: Mapping[str, Mapping[str, bytes]] | None = None,
     ) -> None:
+        self.native = dict(native or {})
         self.fun_name = self.__name__ = fun_name
         self.jaxpr, self.signature = jaxpr, signature
         self.consts, self.plans = tuple(consts), plans
@@ -128,14 +132,29 @@ class Exported:
             "program": _programs(self.fun_name, self.jaxpr),
             "plans": dict(self.plans),
         }
+        if self.native:
+            content["native"] = {name: sorted(code) for name, code in self.native.items()}
+            for code in self.native.values():
+                tensors |= {_NATIVE + k: np.frombuffer(v, np.uint8) for k, v in code.items()}
         return files.packed(tensors, {_CONTENT: json.dumps(content, separators=(",", ":"))})
 
-    def planned(self) -> Exported:
-        """The same, compiled here, with the plans that it was compiled by."""
+    def planned(self, native: Sequence[str] = ()) -> Exported:
+        """The same, compiled here, with the plans that it was compiled by, and machine code for the
+        targets named.
+        """
         leaves = [ShapeDtypeStruct(_usual(a), a.dtype) for a in self.in_avals]
-        made = self._run.lower(*self.consts, *leaves).compile().executable
-        plans = compiler().plans_of(made.stages)
-        return Exported(self.fun_name, self.jaxpr, self.signature, self.consts, plans)
+
+        def made() -> Any:
+            fresh = Exported(self.fun_name, self.jaxpr, self.signature, self.consts, {})
+            return fresh._run.lower(*self.consts, *leaves).compile().executable
+
+        plans = compiler().plans_of(made().stages)
+        code: dict[str, Mapping[str, bytes]] = {}
+        for name in native:
+            with config.scope(cpu="" if name == "host" else name):
+                found = made()
+                code[name] = compiler().objects_of(found.stages, found.target)
+        return Exported(self.fun_name, self.jaxpr, self.signature, self.consts, plans, code)
 
     def warm(self) -> None:
         """Compile now, by a run on zeros, what the first call would."""
@@ -184,14 +203,22 @@ class Exported:
 
 
 def export(
-    fun: Any, *args: Any, path: str | os.PathLike[str] | None = None, **kwargs: Any
+    fun: Any,
+    *args: Any,
+    path: str | os.PathLike[str] | None = None,
+    native: Sequence[str] = (),
+    **kwargs: Any,
 ) -> bytes:
     """A jitted function at the signature of these arguments (arrays or ShapeDtypeStructs) as an
     artefact: bytes that `lumjax.export.load` makes a function of, in another process, without the
     function's source, without tracing it and without a search; also written to `path` if given.
 
     Arrays that the function closes over are part of it; sizes that `jit(dynamic=)` leaves open stay
-    open. Raises UnsupportedError for what has no
+    open. `native` names targets whose machine code goes along, for `load(trust_native=True)`:
+    "host", or what LLVM calls a processor ("x86-64", "haswell", ...) that this machine stands in
+    for.
+
+    Raises UnsupportedError for what has no
     meaning elsewhere: callbacks into Python, nodes of a class of your own in arguments or results.
 
     >>> import lumjax, lumjax.numpy as jnp
@@ -199,7 +226,7 @@ def export(
     >>> lumjax.export.load(artefact)(jnp.arange(3.0))
     {'twice': Array([0., 2., 4.], dtype=float32)}
     """
-    made = exported(fun, *args, **kwargs).serialize()
+    made = _exported(fun, args, kwargs, native).serialize()
     if path is not None:
         files.put(Path(path), made)
     return made
@@ -207,6 +234,12 @@ def export(
 
 def exported(fun: Any, *args: Any, **kwargs: Any) -> Exported:
     """The function at the signature of these arguments, compiled, with its plans."""
+    return _exported(fun, args, kwargs)
+
+
+def _exported(
+    fun: Any, args: Sequence[Any], kwargs: Mapping[str, Any], native: Sequence[str] = ()
+) -> Exported:
     if not isinstance(fun, Jitted):
         raise ArgumentTypeError(
             operation="export", required="a function that jit made", got=repr(fun),
@@ -221,11 +254,17 @@ def exported(fun: Any, *args: Any, **kwargs: Any) -> Exported:
     )
     name = str(traced.fun_name)
     _programs(name, core)  # what can't be written is not compiled either
-    return Exported(name, core, signature, consts, {}).planned()
+    return Exported(name, core, signature, consts, {}).planned(native)
 
 
-def load(artefact: bytes | bytearray | memoryview | str | os.PathLike[str]) -> Exported:
+def load(
+    artefact: bytes | bytearray | memoryview | str | os.PathLike[str], *, trust_native: bool = False
+) -> Exported:
     """The function in an artefact: its bytes, or the path of its file.
+
+    Machine code that it brings along is left aside, unless `trust_native`: then this process runs
+    it as it is where it is for this machine. Say so only of files whose writer you would let run
+    any program here.
 
     Raises FileNotFoundError, and ArtefactError for bytes that are no artefact, were changed, or
     are of a format that this version does not read.
@@ -247,7 +286,11 @@ def load(artefact: bytes | bytearray | memoryview | str | os.PathLike[str]) -> E
     if content.get("format") != FORMAT:
         raise _damaged(f"format {content.get('format')}, of which this version reads {FORMAT}")
     try:
-        return _read(content, tensors)
+        found = _read(content, tensors)
+        if trust_native:
+            for code in found.native.values():
+                compiler().trust(code)
+        return found
     except Exception as error:  # whatever a rule raises of a program that was never one
         raise _damaged(f"a program that is none: {error}") from error
 
@@ -271,7 +314,11 @@ def _read(content: Mapping[str, Any], tensors: Mapping[str, Any]) -> Exported:
     trees = (signature.in_tree, signature.in_avals), (signature.out_tree, signature.out_avals)
     if any(t.num_leaves != len(avals) for t, avals in trees):
         raise ValueError("its structures have other leaves")
-    return Exported(str(content["name"]), jaxpr, signature, consts, dict(content["plans"]))
+    native = {
+        str(name): {str(key): tensors[_NATIVE + key].tobytes() for key in keys}
+        for name, keys in content.get("native", {}).items()
+    }
+    return Exported(str(content["name"]), jaxpr, signature, consts, dict(content["plans"]), native)
 
 
 def _words(aval: ShapedArray) -> tuple[Any, ...]:

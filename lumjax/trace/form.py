@@ -268,6 +268,8 @@ class Barrier:
 
 
 Nest = Repeat | Choose  # runs sub-programs
+
+
 @record
 class Patch:
     """Operand 0, with operand 1 put in where operands 2, 3, ... say, its first element along each
