@@ -1,4 +1,4 @@
-"""Requests a second of a served MLP: alone, and joined along the axis of rows.
+"""Requests a second of a served MLP: one at a time, and joined along an open axis of rows.
 
 A server of its own process for each, on this machine; clients in a third process keep their
 connections and ask for one row at a time, as safetensors. The servers take turns.
@@ -30,12 +30,12 @@ KIND = "application/x-safetensors"
 
 
 def export(folder: Path, rows: int) -> Path:
-    """The MLP for so many rows."""
+    """The MLP for one row, or for up to so many."""
     keys = random.split(random.key(0), len(SIZES))
     pairs = zip(keys, SIZES, SIZES[1:], strict=False)
     weights = [0.05 * random.normal(k, (m, n)) for k, m, n in pairs]
 
-    @lumjax.jit
+    @lumjax.jit(dynamic=None if rows == 1 else {0: lumjax.dim("rows", max=rows)})
     def mlp(x):
         for w in weights[:-1]:
             x = jnp.maximum(x @ w, 0)
@@ -95,7 +95,7 @@ def main(out: str) -> None:
     """Serve, ask, and print the ratio."""
     with tempfile.TemporaryDirectory() as name:
         one, many = (export(Path(name), n) for n in (1, ROWS))
-        servers = {"alone": Server(one), "joined": Server(one, many)}
+        servers = {"alone": Server(one), "joined": Server(many)}
         try:
             found: dict[str, list[float]] = {n: [] for n in servers}
             for number in range(ROUNDS + 1):

@@ -151,7 +151,8 @@ def check_case(stride, dilation, groups, padding, part, layout="NCHW"):
     else:
         assert kernel.programs[0] in ("CONTRACT", "ROW", "SPLIT", "MAP"), "no scalar code"
     splits = 16 * 12 * 8 * 9 if part == "dW" else 0  # a long sum is split
-    assert sum(copies(kernel)) <= 2 * size + splits
+    wider = max(1, host_target().lanes(4) // 8)  # few features fill less of wider vectors
+    assert sum(copies(kernel)) <= (2 * size + splits) * (wider if part == "dW" else 1)
     with config.scope(interpret=True):
         want = lumjax.jit(f)(*args)
     np.testing.assert_allclose(compiled(*args), want, rtol=1e-3, atol=2e-3)
