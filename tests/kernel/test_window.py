@@ -8,6 +8,7 @@ import pytest
 import lumjax
 import lumjax.numpy as jnp
 from lumjax.config import config
+from lumjax.cpu.objects import host_target
 from lumjax.kernel.ir import Tile
 from lumjax.trace.dim import Expr, evaluate, symbols
 
