@@ -41,13 +41,21 @@ def _slopes(program: Program, **options: bool) -> str:
 
 
 def checks(
-    program: Program, second_order: bool = True, jax: bool = False, plans: bool = False
+    program: Program,
+    second_order: bool = True,
+    jax: bool = False,
+    plans: bool = False,
+    dynamic: bool = False,
 ) -> list[Check]:
     """What must hold of a program."""
     half = _half(program)
     near = "rtol=0.3, atol=0.3" if half else "rtol=5e-3, atol=2e-3"
     compiled = "testing.check_jit(*testing.derivatives(f, args{}), backends=['cpu'], {})"
     first = _slopes(program)
+    if dynamic:
+        both = f"*testing.derivatives(f, args{first})"
+        opened = [f"testing.check_dynamic({of}, {near})" for of in ("f, args", both)]
+        return list(map(Check, opened))
     if plans:
         both = f"*testing.derivatives(f, args{_slopes(program, values=True)})"
         return [Check(f"testing.check_plans({both})")]
@@ -72,7 +80,11 @@ def checks(
 
 
 def check_program(
-    program: Program, second_order: bool = True, jax: bool = False, plans: bool = False
+    program: Program,
+    second_order: bool = True,
+    jax: bool = False,
+    plans: bool = False,
+    dynamic: bool = False,
 ) -> None:
     """Eager, jit, vmap, jvp and vjp of a program agree, at first and at second order.
 
@@ -82,6 +94,8 @@ def check_program(
     and jit, in the program's own dtypes, with eager, both times primitive by primitive.
     `plans`: what the compiler's search makes of values and first derivatives is compared with the
     traced program on special values, and nothing else.
+    `dynamic`: values and first derivatives of batches of several sizes, compiled once, are compared
+    with no compilation, and nothing else.
     """
-    for check in checks(program, second_order, jax, plans):
+    for check in checks(program, second_order, jax, plans, dynamic):
         check.apply(program)

@@ -33,6 +33,8 @@ def check_dynamic(
     >>> import lumjax.numpy as jnp
     >>> check_dynamic(lambda x: jnp.sum(x * 2.0), (jnp.arange(4.0),))
     """
+    if not tree.leaves(args):
+        return  # there is no batch
     mapped = vmap(f)
     jitted: Any = jit(mapped, dynamic=({0: "batch"},) * len(args))
     batch: list[Any] = []
