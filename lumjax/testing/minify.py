@@ -75,9 +75,9 @@ def minify(
     `check` is called as `check(f, args)`, or is a statement on `f` and `args` with the names of a
     reproduction (`jax`, `jnp`, `lax`, `testing`); by default it is the first of `check_program`'s
     (those with `jax`, `plans` or `dynamic`, if asked) that fails. An error counts as the same if it
-    is of the same class. Outputs are dropped, values in the middle become inputs, steps are replaced by
-    operands or by the functions inside them, axes are shortened or taken away, numbers rounded, as
-    long as it fails; at most `tries` programs are run. Raises ArgumentValueError if `program` does
+    is of the same class. Outputs are dropped, values in the middle become inputs, steps are
+    replaced by operands or by the functions inside them, axes are shortened or taken away, numbers
+    rounded, as long as it fails; at most `tries` programs are run. Raises ArgumentValueError if `program` does
     not fail.
 
     >>> from lumjax.testing.programs import RandomChooser, build
