@@ -13,14 +13,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import assert_never
 
-from lumjax.kernel.builder import Builder, Operand
+from lumjax.kernel.builder import Builder, Operand, volume
 from lumjax.kernel.cumulate import emit_cumulate
 from lumjax.kernel.ir import Kernel
 from lumjax.kernel.order import emit_order
 from lumjax.kernel.patch import emit_patch
 from lumjax.kernel.term import Buffer
 from lumjax.kernel.update import emit_update
+from lumjax.trace.dim import same
 from lumjax.trace.form import Cumulate, Order, Patch, Update, Whole
+
+_PROGRAMS: dict[type[Whole], str] = {
+    Update: "INDEXED", Cumulate: "SCAN", Order: "SORT", Patch: "PATCH",
+}  # fmt: skip
 
 
 def lower_whole(
@@ -28,18 +33,20 @@ def lower_whole(
 ) -> Kernel:
     """The kernel that computes the results."""
     b = Builder([o for o in operands if isinstance(o, Buffer)], results)
+    if not all(same(volume(r.shape), 0) for r in results):
+        _emit(b, form, operands, results)
+    return b.kernel(name, _PROGRAMS[type(form)])
+
+
+def _emit(b: Builder, form: Whole, operands: Sequence[Operand], results: Sequence[Buffer]) -> None:
     match form:
         case Update():
             emit_update(b, form, operands, results)
-            return b.kernel(name, "INDEXED")
         case Cumulate():
             emit_cumulate(b, form, operands, results)
-            return b.kernel(name, "SCAN")
         case Order():
             emit_order(b, form, operands, results)
-            return b.kernel(name, "SORT")
         case Patch():
             emit_patch(b, operands, results)
-            return b.kernel(name, "PATCH")
         case _:
             assert_never(form)

@@ -77,8 +77,8 @@ def minify(
     (those with `jax`, `plans` or `dynamic`, if asked) that fails. An error counts as the same if it
     is of the same class. Outputs are dropped, values in the middle become inputs, steps are
     replaced by operands or by the functions inside them, axes are shortened or taken away, numbers
-    rounded, as long as it fails; at most `tries` programs are run. Raises ArgumentValueError if `program` does
-    not fail.
+    rounded, as long as it fails; at most `tries` programs are run. Raises ArgumentValueError if
+    `program` does not fail.
 
     >>> from lumjax.testing.programs import RandomChooser, build
     >>> found = minify(build(RandomChooser(6)), "assert f(*args)[-1].max() < 1")

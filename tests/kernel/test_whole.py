@@ -331,3 +331,32 @@ def test_explain_names_the_kernels():
     text = str(lumjax.explain(f, np.ones(9), np.asarray([0, 0])))
     for word in ("SCAN: cumsum", "INDEXED: scatter_add", "SORT: sort", "by eval: 0"):
         assert word in text, word
+
+
+EMPTY = {
+    "scatters": lambda x, i: x.at[i].add(1.0),
+    "of rows": lambda x, i: jnp.take(x, i, 0, mode="clip"),
+    "its gradient": lambda x, i: lumjax.grad(lambda x: jnp.sum(jnp.take(x, i, 0, mode="clip")))(x),
+    "cumulative": lambda x, i: jnp.cumsum(x, 1),
+    "sorted": lambda x, i: (jnp.sort(x, 0), jnp.argsort(x, 1)),
+    "put": lambda x, i: lax.dynamic_update_slice(x, x[:0], (0,) * x.ndim),
+}
+
+
+SHAPES = [(0, 9), (3, 0), (3, 0, 20), (3, 9, 0), (0, 0), (4, 9)]
+CASES = [
+    (name, shape, count)
+    for name in EMPTY
+    for shape in SHAPES
+    for count in (0, 5)
+    if shape[0] or not count or name not in ("of rows", "its gradient")  # there is no row to take
+]
+
+
+@pytest.mark.parametrize(("name", "shape", "count"), CASES)
+def test_arrays_without_elements(name, shape, count):
+    f, x, i = EMPTY[name], jnp.ones(shape), jnp.zeros(count, jnp.int32)
+    with config.scope(interpret=True):
+        want = lumjax.jit(f)(x, i)
+    for a, b in zip(*map(lumjax.tree.leaves, (lumjax.jit(f)(x, i), want)), strict=True):
+        np.testing.assert_array_equal(a, b)
