@@ -248,7 +248,7 @@ def test_many_classes_store_no_logits(width, rows):
         attention(512, 64),
         attention(512, 256),
         backward(512, 64),
-        backward(256, 128),
+        backward(384, 256),  # shorter rows stay with a job, and take none
         classifier(512, 512, 20000),
         (
             lambda x, w: lumjax.lax.conv_general_dilated(x, w, (1, 1), "SAME"),
@@ -359,7 +359,7 @@ def check_few_rows(queries, keys, time, place):
     (only,) = planned
     assert [len(only.groups), peak(only.layout, only.groups)] == [1, 0]
     kernel = lower_for(TARGET)(only.finished()[0])
-    assert kernel.programs == ("FOLD",)
+    assert kernel.programs in (("FOLD",), ("RESIDENT",))
     sizes = dict(zip(kernel.sizes, kernel.extents, strict=True))
     results = int(np.prod(queries))
     own = sum(int(evaluate(b.shape[0], sizes)) for b in kernel.workspace)
