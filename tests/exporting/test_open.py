@@ -124,7 +124,7 @@ def test_what_is_no_size(entry):
         dim_from(entry)
 
 
-STRANGE = (None, -1, 0, 3, 10**9, "x", [], ["symbol", "x", 0, 9], ["add", 1, 2], 0.5, True)
+STRANGE = (None, -1, 0, 3, 4097, "x", [], ["symbol", "x", 0, 9], ["add", 1, 2], 0.5, True)
 
 
 @pytest.mark.parametrize("seed", range(4))
