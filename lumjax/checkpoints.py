@@ -20,6 +20,7 @@ from lumjax import dtype as dt
 from lumjax import files
 from lumjax import tree as trees
 from lumjax.errors import ArgumentTypeError, ArgumentValueError, CheckpointError, TreeError
+from lumjax.misses import plans
 from lumjax.store import code_version
 from lumjax.trace.array import Array
 
@@ -99,8 +100,8 @@ def load(path: str | os.PathLike[str], like: Any = None) -> Any:
 
 def metadata(path: str | os.PathLike[str]) -> dict[str, str]:
     """The texts that `save` was given, without reading the arrays, and what it adds: of which code
-    (`lumjax.code`), NumPy and machine it was. Programs that agree in these run by the same plans
-    and end with the same bits.
+    (`lumjax.code`), NumPy and machine it was, and keys of the plans of all programs that had run
+    (`lumjax.plans`). Programs that agree in these run by the same plans and end with the same bits.
 
     Raises FileNotFoundError, and CheckpointError for a file that is none.
 
@@ -123,7 +124,10 @@ def metadata(path: str | os.PathLike[str]) -> dict[str, str]:
 
 def _made_by() -> dict[str, str]:
     machine = os.uname().machine if hasattr(os, "uname") else ""
-    own = {"code": code_version(), "numpy": np.__version__, "machine": f"{sys.platform} {machine}"}
+    own = {
+        "code": code_version(), "numpy": np.__version__, "machine": f"{sys.platform} {machine}",
+        "plans": " ".join([key[:16] for key in plans()]),
+    }  # fmt: skip
     return {f"{files.OWN}{k}": v for k, v in own.items()}
 
 

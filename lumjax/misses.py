@@ -187,6 +187,19 @@ def compiled(name: str, seconds: float) -> None:
         _warn("Finished native compilation of jit(%s) in %.6f sec", name, seconds)
 
 
+_plans: dict[str, None] = {}
+
+
+def used(key: str) -> None:
+    """Note what the plans of a program follow from that this process runs."""
+    _plans[key] = None
+
+
+def plans() -> tuple[str, ...]:
+    """The keys of the plans of all programs that this process has run, in order."""
+    return tuple(sorted(_plans))
+
+
 def named(names: Sequence[str], count: int) -> tuple[str, ...]:
     """A name for each of `count` leaves."""
     return (*names, *(f"leaf {k}" for k in range(len(names), count)))

@@ -20,6 +20,7 @@ from lumjax.cpu import objects
 from lumjax.encoding import NONSENSE, from_bytes, to_bytes
 from lumjax.expansion import is_keyed
 from lumjax.kernel.digest import digest
+from lumjax.misses import used
 from lumjax.runner import Label, Recipe, Runner
 from lumjax.signature import operations, text_of
 from lumjax.store import Store, code_version
@@ -81,8 +82,10 @@ def executable_of(
     """The program as it was kept, else as `make` makes it, and kept for the next process."""
     started = time.perf_counter()
     with config.scope(**settings):
-        key = key_of(jaxpr, donated)
-    if key is None:
+        key, kept = plan_key(jaxpr, donated), is_kept(jaxpr)
+    if key is not None:
+        used(key)
+    if key is None or not kept:
         return make()
     runner = _kept(key, jaxpr, settings)
     if runner is not None:
@@ -93,19 +96,23 @@ def executable_of(
     return made
 
 
-def key_of(jaxpr: Jaxpr, donated: frozenset[int] = frozenset()) -> str | None:
-    """What a program is kept under with the settings in force; None for one that is not kept."""
-    if not config.cache or config.search_profile or any(getattr(config, m) for m in MODES):
-        return None
-    if config.backend != "cpu":
-        return None
-    text = None if open_sizes_of(jaxpr.in_avals) else text_of(jaxpr)
+def plan_key(jaxpr: Jaxpr, donated: frozenset[int] = frozenset()) -> str | None:
+    """What the plans of a program follow from, with the settings in force; None for a program that
+    only this process knows.
+    """
+    text = text_of(jaxpr)
     if text is None:
         return None
     versions = (code_version(), objects.version(), np.__version__, sorted(donated))
-    return digest(
-        "\n".join(map(str, (*versions, objects.host_target().key, config.compiled_key(), text)))
-    )
+    target = objects.host_target().key
+    return digest("\n".join(map(str, (*versions, target, config.compiled_key(), text))))
+
+
+def is_kept(jaxpr: Jaxpr) -> bool:
+    """Whether programs like this are kept on disk, with the settings in force."""
+    if not config.cache or config.search_profile or any(getattr(config, m) for m in MODES):
+        return False
+    return config.backend == "cpu" and not open_sizes_of(jaxpr.in_avals)
 
 
 def _keep(key: str, jaxpr: Jaxpr, recipe: Recipe) -> None:

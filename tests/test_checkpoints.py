@@ -131,7 +131,24 @@ def test_texts(tmp_path):
     lumjax.checkpoint.save(tmp_path / "x", [1], metadata={"epoch": "4"})
     found = lumjax.checkpoint.metadata(tmp_path / "x")
     assert found.pop("epoch") == "4"
-    assert set(found) == {"lumjax.code", "lumjax.numpy", "lumjax.machine"}
+    assert set(found) == {"lumjax.code", "lumjax.numpy", "lumjax.machine", "lumjax.plans"}
+
+
+def test_the_plans_of_what_ran_are_recorded(tmp_path):
+    def plans():
+        lumjax.checkpoint.save(tmp_path / "x", jnp.ones(2))
+        return set(lumjax.checkpoint.metadata(tmp_path / "x")["lumjax.plans"].split())
+
+    before = plans()
+    f = lumjax.jit(lambda x: jnp.sin(x) * 0.12345)
+    f(jnp.ones(3))
+    (key,) = plans() - before
+    f(jnp.ones(3))
+    lumjax.jit(lambda x: jnp.sin(x) * 0.12345)(jnp.ones(3))
+    assert plans() - before == {key}
+    f(jnp.ones(4))
+    lumjax.jit(lambda x: x.sum() * 0.54321, dynamic={0: "n"})(jnp.ones(3))
+    assert len(plans() - before) == 3
     with pytest.raises(ArgumentValueError, match=r"'lumjax\.kinds'"):
         lumjax.checkpoint.save(tmp_path / "x", [1], metadata={"lumjax.kinds": "4"})
 

@@ -16,7 +16,7 @@ from lumjax.errors import CacheWarning
 from lumjax.executable import Executable
 from lumjax.ops.elementwise import unary
 from lumjax.ops.record import FLOATS
-from lumjax.recall import Recalled, key_of
+from lumjax.recall import Recalled, is_kept, plan_key
 from lumjax.testing.programs import RandomChooser, build
 
 X = jnp.arange(12.0).reshape(3, 4) / 7
@@ -48,7 +48,7 @@ def recalled(f, *args):
 
 
 def key(f, *args):
-    found = key_of(lumjax.jit(f).program(*args).jaxpr)
+    found = plan_key(lumjax.jit(f).program(*args).jaxpr)
     assert found is not None
     return found
 
@@ -179,9 +179,9 @@ def test_other_arguments_have_other_keys():
 )  # fmt: skip
 def test_other_settings_have_other_keys(settings):
     jaxpr = lumjax.jit(lambda x: x + x).program(X).jaxpr
-    plain = key_of(jaxpr)
+    plain = plan_key(jaxpr)
     with config.scope(**settings):
-        assert key_of(jaxpr) not in (None, plain)
+        assert plan_key(jaxpr) not in (None, plain)
 
 
 @pytest.mark.parametrize("what", ["code_version", "objects.version", "np.__version__"])
@@ -193,9 +193,9 @@ def test_other_versions_have_other_keys(what, monkeypatch):
 
 
 def test_keys_are_the_same_in_every_process():
-    code = "import lumjax, lumjax.numpy as jnp\nfrom lumjax.recall import key_of\n"
+    code = "import lumjax, lumjax.numpy as jnp\nfrom lumjax.recall import plan_key\n"
     code += "f = lumjax.grad(lambda x: jnp.sum(lumjax.checkpoint(jnp.tanh)(x) ** 2))\n"
-    code += "print(key_of(lumjax.jit(f).program(jnp.ones((3, 4))).jaxpr))"
+    code += "print(plan_key(lumjax.jit(f).program(jnp.ones((3, 4))).jaxpr))"
     done = [
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
         for _ in range(2)
@@ -211,7 +211,7 @@ def test_what_only_this_process_knows_is_not_kept(cache):
     del softstep_p
     shape = lumjax.ShapeDtypeStruct(X.shape, X.dtype)
     for f in (softstep, lambda x: lumjax.pure_callback(np.sin, shape, x) + 1):
-        assert key_of(lumjax.jit(f).program(X).jaxpr) is None
+        assert plan_key(lumjax.jit(f).program(X).jaxpr) is None
         compiled(f, X)
     assert not entries(cache)
 
@@ -229,7 +229,7 @@ def test_modes_that_are_not_kept(settings, cache):
 
 def test_what_is_measured_is_not_kept():
     with config.scope(search_profile=True):
-        assert key_of(lumjax.jit(jnp.sin).program(X).jaxpr) is None
+        assert not is_kept(lumjax.jit(jnp.sin).program(X).jaxpr)
 
 
 def test_what_the_clock_cut_off_is_not_kept(cache):
