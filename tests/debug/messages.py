@@ -82,6 +82,24 @@ def after_donation():
     return x * 2
 
 
+def shared():
+    x = jnp.ones(3)
+    view = np.asarray(x)
+    return jit(lambda x: x + 1, donate_argnums=0, donate="strict")(x), view
+
+
+def changed_artefact():
+    weights = jnp.arange(3.0)
+    artefact = bytearray(lumjax.export(jit(lambda x: x * weights), jnp.ones(3)))
+    artefact[-1] ^= 1  # of the weights, the last that an artefact holds
+    return lumjax.export.load(artefact)
+
+
+def other_sizes():
+    double = jit(lambda x: x * 2, dynamic={0: lumjax.dim("rows", max=4)})
+    return lumjax.export.load(lumjax.export(double, jnp.ones((2, 3))))(jnp.ones((5, 3)))
+
+
 def twice_donated():
     x = jnp.ones(3)
     return jit(lambda x, y: (x + 1, y + 1), donate_argnums=0)(x, x)
@@ -193,6 +211,34 @@ CASES = {
         {},
         lambda: jit(lambda x: x.sum(), donate_argnums=0)(jnp.ones(3)),
     ),
+    "strict donation of no use": (
+        {},
+        lambda: jit(lambda x: x.sum(), donate_argnums=0, donate="strict")(jnp.ones(3)),
+    ),
+    "strict donation of what is shared": ({}, shared),
+    "one size is two": (
+        {},
+        lambda: jit(lambda x, y: x.sum() * y, dynamic=({0: "n"}, {0: "n"}))(X, jnp.ones(2)),
+    ),
+    "a size out of range": (
+        {},
+        lambda: jit(lambda x: x, dynamic={0: lumjax.dim("n", max=2)})(jnp.ones(3)),
+    ),
+    "a question of a size": (
+        {},
+        lambda: jit(lambda x: x if x.shape[0] > 3 else -x, dynamic={0: "n"})(X),
+    ),
+    "a size as a number": (
+        {},
+        lambda: jit(lambda x: jnp.zeros(int(x.shape[0])), dynamic={0: "n"})(X),
+    ),
+    "a slice that may not be there": (
+        {},
+        lambda: jit(lambda x: lax.slice(x, (0,), (4,)), dynamic={0: "n"})(X),
+    ),
+    "an artefact that is none": ({}, lambda: lumjax.export.load(b"no artefact")),
+    "an artefact that was changed": ({}, changed_artefact),
+    "an artefact for other sizes": ({}, other_sizes),
     "unhashable static": ({}, lambda: jit(counting, static_argnums=1)(1.0, [3])),
     "reverse through while_loop": (
         {},
