@@ -13,7 +13,7 @@ from lumjax.kernel.emit import Emitter, Inside, Scope, unit_strides
 from lumjax.kernel.ir import LoopKind
 from lumjax.kernel.rewrite import axis_symbol
 from lumjax.kernel.share import extent, one_job, over_pieces, over_rows, work
-from lumjax.kernel.term import Axis, Root
+from lumjax.kernel.term import Axis, Root, free_names, loads
 from lumjax.trace import dim as dims
 
 BLOCK = 16  # elements: a cache line of float32
@@ -45,10 +45,13 @@ def emit_map(emitter: Emitter, roots: Sequence[Root]) -> None:
 
 
 def crossing(emitter: Emitter, roots: Sequence[Root]) -> Axis | None:
-    """The axis other than the last that some load walks with stride 1, if both are long."""
+    """The axis other than the last that some load walks with stride 1, if both are long.
+
+    What is the same along the last axis is read once a row, wherever it lies.
+    """
     *others, last = roots[0].axes
-    terms = [r.term for r in roots]
-    found = [a for a in others if unit_strides(terms, a) and extent(emitter, [a]) >= BLOCK]
+    both = [t for r in roots for t in loads(r.term) if last.name in free_names(t)]
+    found = [a for a in others if unit_strides(both, a) and extent(emitter, [a]) >= BLOCK]
     return found[-1] if found and extent(emitter, [last]) >= BLOCK else None
 
 

@@ -73,6 +73,16 @@ def test_transposes_are_blocked(shape):
     check(group(root("o", (j, i), load("x", i, j))), chunks=1)
 
 
+@pytest.mark.parametrize("shape", [(16, 16), (17, 33)])
+def test_what_is_the_same_along_a_row_makes_no_blocks(shape):
+    i, j = axis("i", shape[0]), axis("j", shape[1])
+    kernel = check(group(root("o", (i, j), op("mul", load("x", i), load("y", j)))))
+    (outer,) = kernel.phases[0].body
+    (inner,) = [s for s in outer.body if isinstance(s, ir.Loop)]
+    assert inner.kind is ir.LoopKind.VECTOR
+    assert dims.substitute(inner.end, dict(zip(kernel.sizes, kernel.extents))) == shape[1]
+
+
 def test_long_rows_are_cut_into_pieces(monkeypatch):
     monkeypatch.setattr("lumjax.kernel.share.WORK_PER_JOB", 64)
     i, h, j = axis("i", 2), axis("h", 3), axis("j", 70)
