@@ -248,8 +248,9 @@ def check_jit(
 ) -> None:
     """`jit(f)` on each backend against eager evaluation.
 
-    "interp" evaluates the traced program primitive by primitive, "cpu" compiles it; no kernel may
-    have been rejected by its verification. Eager evaluation compiles the bodies of loops and jitted
+    "interp" evaluates the traced program primitive by primitive, "cpu" compiles it for the backend
+    in force, the name of another backend for that; no kernel may have been rejected by its
+    verification. Eager evaluation compiles the bodies of loops and jitted
     functions within, or, with `interpret`, nothing.
 
     `rewrites="all"` also compares the program that the whole search finds with float64.
@@ -263,10 +264,11 @@ def check_jit(
         want = f(*args)
     for backend in backends:
         jitted: Any = jit(f)
-        with config.scope(interpret=backend == "interp"):
+        compiled_for = config.backend if backend in ("interp", "cpu") else backend
+        with config.scope(interpret=backend == "interp", backend=compiled_for):
             got = jitted(*args)
-            if backend == "cpu":
-                refuse_rejected(jitted.program(*args).executable(), "jit on cpu")
+            if backend != "interp":
+                refuse_rejected(jitted.program(*args).executable(), f"jit on {backend}")
         assert_close(got, want, f"jit on {backend} against eager", rtol, atol)
     if isinstance(rewrites, str) and rewrites not in ("each", "all"):
         raise ArgumentValueError(

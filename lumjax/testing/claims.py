@@ -46,6 +46,7 @@ def checks(
     jax: bool = False,
     plans: bool = False,
     dynamic: bool = False,
+    backend: str = "cpu",
 ) -> list[Check]:
     """What must hold of a program."""
     half = _half(program)
@@ -66,6 +67,10 @@ def checks(
         ]
     second = _slopes(program, second_order=second_order and not half)
     values = "rtol=8e-2, atol=4e-2" if half else "rtol=1e-4, atol=2e-5"
+    if backend != "cpu":
+        held = f"testing.check_jit({{}}, backends=[{backend!r}], interpret=True, {{}})"
+        both = f"*testing.derivatives(f, args{second})"
+        return [Check(held.format("f, args", values)), Check(held.format(both, near))]
     made = [
         Check(f"testing.check_jit(f, args, {values})"),
         Check(compiled.format(second, near)),
@@ -85,6 +90,7 @@ def check_program(
     jax: bool = False,
     plans: bool = False,
     dynamic: bool = False,
+    backend: str = "cpu",
 ) -> None:
     """Eager, jit, vmap, jvp and vjp of a program agree, at first and at second order.
 
@@ -96,6 +102,8 @@ def check_program(
     traced program on special values, and nothing else.
     `dynamic`: values and first derivatives of batches of several sizes, compiled once, are compared
     with no compilation, and nothing else.
+    `backend`: if it is another, what jit makes for it of values and derivatives is compared with
+    the interpreter, and nothing else.
     """
-    for check in checks(program, second_order, jax, plans, dynamic):
+    for check in checks(program, second_order, jax, plans, dynamic, backend):
         check.apply(program)

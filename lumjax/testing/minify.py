@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -68,17 +68,18 @@ def minify(
     jax: bool = False,
     plans: bool = False,
     dynamic: bool = False,
+    backend: str = "cpu",
     tries: int = 1000,
 ) -> Reproduction:
     """The smallest program found that fails as `program` does.
 
     `check` is called as `check(f, args)`, or is a statement on `f` and `args` with the names of a
     reproduction (`jax`, `jnp`, `lax`, `testing`); by default it is the first of `check_program`'s
-    (those with `jax`, `plans` or `dynamic`, if asked) that fails. An error counts as the same if it
-    is of the same class. Outputs are dropped, values in the middle become inputs, steps are
-    replaced by operands or by the functions inside them, axes are shortened or taken away, numbers
-    rounded, as long as it fails; at most `tries` programs are run. Raises ArgumentValueError if
-    `program` does not fail.
+    (those with `jax`, `plans`, `dynamic` or a `backend`, if asked) that fails. An error counts as
+    the same if it is of the same class. Outputs are dropped, values in the middle become inputs,
+    steps are replaced by operands or by the functions inside them, axes are shortened or taken
+    away, numbers rounded, as long as it fails; at most `tries` programs are run. Raises
+    ArgumentValueError if `program` does not fail.
 
     >>> from lumjax.testing.programs import RandomChooser, build
     >>> found = minify(build(RandomChooser(6)), "assert f(*args)[-1].max() < 1")
@@ -86,7 +87,8 @@ def minify(
     def f(v0):
         return (v0,)
     """
-    found, error = _first_failure(program, check, jax, plans, dynamic)
+    claims = checks(program, jax=jax, plans=plans, dynamic=dynamic, backend=backend)
+    found, error = _first_failure(program, claims if check is None else [_named(check)])
     kind, orderly = type(error), _orderly(program)
 
     def fails(candidate: Program) -> Exception | None:
@@ -104,11 +106,7 @@ def minify(
     return Reproduction(best, found, f"{kind.__name__}: {error}")
 
 
-def _first_failure(
-    program: Program, check: Any, jax: bool, plans: bool, dynamic: bool
-) -> tuple[Check, Exception]:
-    asked = checks(program, jax=jax, plans=plans, dynamic=dynamic) if check is None else []
-    tried = asked or [_named(check)]
+def _first_failure(program: Program, tried: Sequence[Check]) -> tuple[Check, Exception]:
     for one in tried:
         if (error := _failure(program, one)) is not None:
             return one, error

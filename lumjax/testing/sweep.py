@@ -4,10 +4,12 @@
     python -m lumjax.testing --jax --count 10000 --seed 1
     python -m lumjax.testing --plans --count 10000 --seed 1
     python -m lumjax.testing --dynamic --count 2000 --seed 1
+    python -m lumjax.testing --backend cuda:emulated --count 1000 --seed 1
 
 The second draws programs with branches, loops and other functions inside, and compares with JAX.
 The third compares what the compiler's search makes of a program with it, on special values. The
-fourth compiles each once for batches of every size; with `--flow` there are loops inside, too.
+fourth compiles each once for batches of every size; with `--flow` there are loops inside, too. The
+last compares what another backend makes of values and derivatives with the interpreter.
 `--minify` prints, for a program that fails, the smallest script that shows it.
 """
 
@@ -36,6 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--plans", action="store_true", help="the search's plans, on special values"
     )
     parser.add_argument("--dynamic", action="store_true", help="one compilation for every batch")
+    parser.add_argument("--backend", default="cpu", help="what jit compiles for")
     parser.add_argument("--minify", action="store_true", help="shrink what fails to a script")
     options = parser.parse_args(arguments)
     failed, started = 0, time.perf_counter()
@@ -49,10 +52,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _one(index: int, options: Any) -> bool:
     chooser = RandomChooser(options.seed * 1_000_003 + index)
     program = build(chooser, flow=options.flow or options.jax)
+    asked = {n: getattr(options, n) for n in ("jax", "plans", "dynamic", "backend")}
     try:
-        check_program(program, jax=options.jax, plans=options.plans, dynamic=options.dynamic)
+        check_program(program, **asked)
     except Exception as e:
-        asked = {"jax": options.jax, "plans": options.plans, "dynamic": options.dynamic}
         text = minify(program, **asked) if options.minify else program.source()
         print(f"--- program {index}: {type(e).__name__}: {str(e)[:1500]}\n{text}\n")
         sys.stdout.flush()

@@ -13,6 +13,8 @@ from lumjax.config import config
 from lumjax.cuda import ptx, render
 from lumjax.errors import UnsupportedError
 from lumjax.executable import Executable
+from lumjax.testing.claims import check_program, checks
+from lumjax.testing.programs import RandomChooser, build
 from lumjax.trace.stage import stage
 from tests.test_compiled import CASES, draw, tolerance
 
@@ -48,6 +50,23 @@ def test_records(prim, sample):
             np.testing.assert_allclose(data.astype(wide), w.astype(wide), **limits)
         else:
             np.testing.assert_array_equal(data, w)
+
+
+@pytest.mark.sampled(8)
+@pytest.mark.parametrize("index", range(100))
+def test_random_programs_are_the_interpreters(index):
+    """`python -m lumjax.testing --backend cuda:emulated` runs them by the thousand."""
+    program = build(RandomChooser(3 * 1_000_003 + index), flow=index % 4 == 0)
+    check_program(program, backend="cuda:emulated")
+
+
+def test_a_program_that_another_backend_gets_wrong_is_found(monkeypatch):
+    program = build(RandomChooser(3 * 1_000_003 + 1))
+    text = checks(program, backend="cuda:emulated")[0].text
+    assert "backends=['cuda:emulated'], interpret=True" in text
+    monkeypatch.setattr(accelerated, "target_of", lambda name: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        check_program(program, backend="cuda:emulated")
 
 
 def loss(w, x, labels):
