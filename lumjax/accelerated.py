@@ -1,23 +1,20 @@
 """Programs for CUDA, as far as they differ from the CPU's: other kernels, launched otherwise.
 
-Loops and choices are launches that the host makes one after the other. What has no CUDA kernel yet
+`lumjax.launcher` runs them. What has no CUDA kernel yet
 (operations and dtypes that the renderer doesn't know) runs through `eval`, and with it a loop that
 has such a thing in its body.
 """
 
 from __future__ import annotations
 
-import ctypes
 import threading
 from collections.abc import Sequence
 from typing import Any
 
 from lumjax.config import config
-from lumjax.cpu.runtime import Compiled, Step
+from lumjax.cpu.runtime import Compiled
 from lumjax.cuda import device, runtime
 from lumjax.cuda.contract import candidates
-from lumjax.cuda.host import run_steps
-from lumjax.cuda.mirror import Mirror
 from lumjax.cuda.occupancy import why_not
 from lumjax.cuda.render import unsupported
 from lumjax.cuda.scalar import supported
@@ -29,15 +26,14 @@ from lumjax.kernel.region import Region, cut
 from lumjax.kernel.scalar import lower_scalar
 from lumjax.kernel.term import Group
 from lumjax.kernel.verify import check_kernel
+from lumjax.launcher import Launcher as Launcher
 from lumjax.native import Checked, Unsupported
-from lumjax.runner import Runner, Segment
 from lumjax.stages import Evaluated, Native, Nested, Nester, Planner, Stage
 from lumjax.target import Target
 from lumjax.trace.core import Atom, Jaxpr, Var
 from lumjax.trace.form import Barrier, Opaque, Whole
 
 _found: dict[tuple[Any, ...], tuple[Found, list[Checked]]] = {}
-_kernels: dict[str, runtime.Emulated] = {}  # by digest
 _lock = threading.RLock()
 
 
@@ -141,7 +137,7 @@ def _refused(kernel: Kernel, group: Group) -> str | None:
     """Why a kernel may not be used; None if it may."""
     try:
         made = runtime.compiled(kernel)
-        if made.digest in _kernels or not config.verify:
+        if made.digest in runtime.kernels or not config.verify:
             return None
         verdict = check_kernel(kernel, group, made.on_arrays)
     except LumjaxError as error:
@@ -154,76 +150,8 @@ def _refused(kernel: Kernel, group: Group) -> str | None:
 def _handle(kernel: Kernel) -> Compiled:
     """What stands for the kernel in a program."""
     made = runtime.compiled(kernel)
-    _kernels[made.digest] = made
+    runtime.kernels[made.digest] = made
     return Compiled(kernel, (), 0, made.digest, b"", ())
-
-
-# ---- running
-
-
-class Launches:
-    """The kernels of a segment, one after the other."""
-
-    def __init__(self, segment: Segment) -> None:
-        self._steps = segment.steps
-
-    @property
-    def launches(self) -> int:
-        """How many kernels are launched, not counting those of loops."""
-        return sum(len(s.compiled.kernel.phases) for s in self._steps if isinstance(s, Step))
-
-    @property
-    def scratch(self) -> int:
-        """None: kernels have shared memory."""
-        return 0
-
-    def resized(self, jobs: Sequence[Sequence[int] | None]) -> Launches:
-        """The numbers of jobs follow from the table."""
-        del jobs
-        return self
-
-    def run(self, values: Sequence[int]) -> None:
-        """Run on a table of addresses and sizes.
-
-        Raises ptx.ExecutionError for what a kernel must not do.
-        """
-        run_steps(self, self._steps, list(values))
-
-    def launch(self, step: Step, table: Sequence[int]) -> None:
-        """Run a kernel."""
-        _kernels[step.compiled.digest].run([table[p] for p in step.slots], step.sizes)
-
-    def copy(self, target: int, source: int, size: int) -> None:
-        """Copy bytes, which are the host's here."""
-        ctypes.memmove(target, source, size)
-
-    def read(self, address: int, size: int) -> bytes:
-        """What is at an address of the host."""
-        return ctypes.string_at(address, size)
-
-
-class Mirrored(Launches):
-    """The kernels of a segment on a GPU."""
-
-    def __init__(self, segment: Segment) -> None:
-        super().__init__(segment)
-        self._mirror = Mirror(
-            device.current(), segment.steps, lambda s: _kernels[s.compiled.digest].rendered
-        )
-
-    def run(self, values: Sequence[int]) -> None:
-        """Run on a table of the host's addresses, and sizes."""
-        self._mirror.run(values)
-
-
-class Launcher(Runner):
-    """Runs a program whose kernels are CUDA's."""
-
-    def program(self, segment: Segment) -> Launches:
-        """The kernels of a segment."""
-        if self.settings.get("backend", config.backend) == "cuda":
-            return Mirrored(segment)
-        return Launches(segment)
 
 
 def text_of(kernels: Sequence[Kernel]) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 from lumjax import tree
 from lumjax.errors import DonationError, DonationWarning, user_source
 from lumjax.ownership import is_alone
-from lumjax.trace.array import Array, delete
+from lumjax.trace.array import Array, again, delete, stored
 from lumjax.trace.batch import argument_names
 
 
@@ -47,7 +47,7 @@ def check_distinct(name: str, given: Mapping[str, Array], arguments: Any) -> Non
 def check_alone(name: str, given: Mapping[str, Array]) -> None:
     """Raise if the memory of a donated array is known to something else, which keeps its values."""
     for place, x in given.items():
-        data = x.data
+        data = stored(x)
         if not is_alone(data):
             raise DonationError(
                 operation=f"jit of {name}, donate='strict'",
@@ -71,7 +71,7 @@ def settled(name: str, given: Mapping[str, Array], result: Any, strict: bool = F
             usable[place] = x
     known = {id(x) for x in usable.values()}
     if any(id(x) in known for x in outs):  # an argument that is returned lives on in a new array
-        result = tree.map(lambda x: Array(x.data, x.weak) if id(x) in known else x, result)
+        result = tree.map(lambda x: again(x) if id(x) in known else x, result)
     source = user_source()
     for place, x in usable.items():
         where = f" at {source}" if source else ""

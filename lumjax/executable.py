@@ -206,6 +206,7 @@ class Executable:
         placed = self._at(given)
         made = kind(placed.recipe(self.traced.out_avals), self.settings, keyed)
         made.labels = partial(labels_of, self.stages, self.target)
+        made.timeline = placed.layout.timeline
         whole = bool(given) and all(k.everywhere for k in self.kernels())
         return made, placed.varying() if whole else None
 

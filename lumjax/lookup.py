@@ -7,7 +7,7 @@ from typing import Any
 
 from lumjax.config import config
 from lumjax.dtype import canonicalize
-from lumjax.trace.array import Array
+from lumjax.trace.array import Array, Remote
 from lumjax.trace.core import Tracer, Value, active_traces, aval_of
 
 
@@ -43,8 +43,11 @@ def array_key(args: Sequence[Any]) -> tuple[Any, ...] | None:
         return None
     key: list[Any] = [config.compiled_key()]
     for x in args:
-        if type(x) is not Array:
+        if type(x) is Array:
+            data = x.data
+            key += (data.shape, data.dtype, x.weak)
+        elif type(x) is Remote:
+            key += (x.shape, x.dtype, x.weak)
+        else:
             return None
-        data = x.data
-        key += (data.shape, data.dtype, x.weak)
     return tuple(key)

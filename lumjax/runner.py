@@ -24,6 +24,7 @@ from lumjax.ops.elementwise import asvalue
 from lumjax.ownership import is_alone
 from lumjax.profiler import TraceAnnotation, launches
 from lumjax.record import record
+from lumjax.timeline import Timeline
 from lumjax.trace.array import Array
 from lumjax.trace.core import Params, Primitive, Value, aval_of
 
@@ -145,11 +146,12 @@ class Runner:
         self.programs = [self.program(p) for p in recipe.parts if isinstance(p, Segment)]
         programs = iter(self.programs)
         self._parts: list[_Part] = [
-            _segment(p, next(programs)) if isinstance(p, Segment) else self._call(p)
+            self._segment(p, next(programs)) if isinstance(p, Segment) else self._call(p)
             for p in recipe.parts
         ]
         self._outputs = [(r.value, r.weak, r.keyed) for r in recipe.outputs]
         self.labels: Callable[[], Sequence[Label]] = tuple  # of kernels and equations, in order
+        self.timeline: Callable[[], Timeline] | None = None
         self._watched: list[_Part] | None = None
 
     def program(self, segment: Segment) -> Runnable:
@@ -173,7 +175,7 @@ class Runner:
             args = [Array(words_of(x.data)) if is_keyed(aval_of(x)) else x for x in args]
         given = [*self._consts, *args] if self._consts else args
         for (number, place, dtype, owned), value in zip(self._rows, given, strict=True):
-            data = value.data if type(value) is Array else _ingested(value, dtype)
+            data = value.data if type(value) is Array else ingested(value, dtype)
             if owned and not (type(value) is Array and is_alone(data)):
                 data = data.copy(order="C")
             if type(data) is not np.ndarray:  # a NumPy scalar: its address is not an array's
@@ -225,7 +227,7 @@ class Runner:
         made.programs = [p.resized(n) for p, n in zip(self.programs, jobs, strict=True)]
         segments = zip(made.programs, shapes, strict=True)
         made._parts = [
-            _segment(part, *next(segments)) if isinstance(part, Segment) else old
+            self._segment(part, *next(segments)) if isinstance(part, Segment) else old
             for part, old in zip(self.recipe.parts, self._parts, strict=True)
         ]
         made._watched = None
@@ -245,13 +247,13 @@ class Runner:
                     found.append(_spanned(self._call(part), [next(labels, unknown)]))
                     continue
                 named = [next(labels, unknown) for s in part.steps if not isinstance(s, Copy)]
-                found.append(_spanned(_segment(part, self.program(part)), named))
+                found.append(_spanned(self._segment(part, self.program(part)), named))
             self._watched = found
         return self._watched
 
     def _call(self, call: Call) -> _Part:
         def run(table: list[int], held: list[Any]) -> None:
-            operands = [held[x] if isinstance(x, int) else x for x in call.inputs]
+            operands = [self._read(held[x]) if isinstance(x, int) else x for x in call.inputs]
             if self.settings:
                 with config.scope(**self.settings):  # for what the equation itself compiles
                     outs = call.prim.eval(*operands, **call.params)
@@ -260,13 +262,29 @@ class Runner:
             for slot, out in zip(call.outputs, outs, strict=True):
                 data = out.data if isinstance(out, Array) else np.asarray(out)
                 data = np.ascontiguousarray(data).reshape(data.shape)
-                held[slot.number] = data
-                if slot.place >= 0:
-                    table[slot.place] = address_of(data)
+                held[slot.number] = self._stored(data, slot.place, table)
             for number in call.dead:
                 held[number] = None
 
         return run
+
+    def _read(self, value: Any) -> NDArray:
+        """What an equation is given of a value that is held."""
+        return value
+
+    def _stored(self, data: NDArray, place: int, table: list[int]) -> Any:
+        """What is held of an equation's result; it has a place in the table if kernels read it."""
+        if place >= 0:
+            table[place] = address_of(data)
+        return data
+
+    def _segment(
+        self,
+        segment: Segment,
+        program: Runnable,
+        shapes: Sequence[tuple[int, ...]] | None = None,
+    ) -> _Part:
+        return _segment(segment, program, shapes)
 
 
 def _segment(
@@ -327,7 +345,7 @@ def _special(value: int | NDArray, weak: bool, keyed: bool, held: list[Any]) -> 
     return Array(keys_of(held[value])) if keyed else Array(held[value], weak)
 
 
-def _ingested(value: Value, dtype: DType) -> NDArray:
+def ingested(value: Value, dtype: DType) -> NDArray:
     """A NumPy array or a number as data; raises for integers that do not fit."""
     if isinstance(value, np.ndarray) and value.dtype == dtype:
         return value

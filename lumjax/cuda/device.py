@@ -1,40 +1,76 @@
-"""A GPU behind the seam: nine methods, here by CuPy. Nothing else knows CuPy.
+"""A GPU behind the seam, here by CuPy. Nothing else knows CuPy.
 
 CuPy allocates, copies, launches and captures; the machine code is NVRTC's, by our own call of it,
-loaded from a file. None of this has run on a GPU: its callers are tested on a device that only
-pretends to be one.
+loaded from a file. None of this has run on a GPU: its callers are tested on the CPU as a device
+(`emulated.py`), and on one that does nothing until somebody waits.
 """
 
 from __future__ import annotations
 
 import hashlib
 import importlib
+import math
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
+
 from lumjax.cuda import nvrtc
-from lumjax.errors import LumjaxError, UnsupportedError
+from lumjax.dtype import DType, canonicalize
+from lumjax.errors import ArgumentTypeError, LumjaxError, UnsupportedError
+from lumjax.kernel.ir import Kernel
 from lumjax.record import record
 from lumjax.target import Backend, Target
 
 STATIC = 48 << 10  # bytes of shared memory that a launch may add without being allowed to
 _NEWEST = {9: "sm_90a", 8: "sm_80"}  # by major compute capability: what kernels are compiled for
+_MOST_KEPT = 256  # things held until somebody waits
+_CUDA, _MANAGED = 2, 13  # DLPack's kinds of device
 
 
 class DeviceError(LumjaxError, RuntimeError):
-    """The device refused something."""
+    """The device refused something. `step` is the number of the step that asked for it."""
+
+    step: int = -1
 
 
-@record
+@record(eq=False)
 class Function:
-    """A kernel on the device: a handle of its own, and how it is launched."""
+    """A phase of a kernel on the device: a handle of its own, and how it is launched."""
 
     handle: Any
     threads: int
     shared: int
+    name: str
+    kernel: Kernel
+    phase: int
+
+
+class Held(Protocol):
+    """An array on a device."""
+
+    ptr: int
+    shape: tuple[int, ...]
+    dtype: DType
+
+    def host(self) -> Any:
+        """Its elements."""
+        ...
+
+
+@record(eq=False)
+class Lent:
+    """Memory of another library: its address, what keeps it, the stream on which that works."""
+
+    ptr: int
+    owner: Any
+    stream: int | None
+    shape: tuple[int, ...]
+    dtype: DType
 
 
 class Device(Protocol):
@@ -51,7 +87,9 @@ class Device(Protocol):
         ...
 
     def alloc(self, size: int) -> Any:
-        """Memory, with its address as `ptr`; it is freed with the object."""
+        """Memory, with its address as `ptr`; it is freed with the object, and given out again for
+        what is asked for later.
+        """
         ...
 
     def copy(self, target: int, source: int, size: int) -> None:
@@ -78,6 +116,24 @@ class Device(Protocol):
 
     def memory(self) -> tuple[int, int]:
         """Bytes that are free, and all bytes."""
+        ...
+
+    def keep(self, held: Any) -> None:
+        """Hold something until all that was asked for is done."""
+        ...
+
+    # For other libraries:
+
+    def place(self) -> tuple[int, int]:
+        """DLPack's name of the device."""
+        ...
+
+    def interface(self, memory: Held) -> dict[str, Any]:
+        """`__cuda_array_interface__`; AttributeError if it is no GPU."""
+        ...
+
+    def exported(self, memory: Held, stream: Any, max_version: Any) -> Any:
+        """A capsule of DLPack that shares the memory, for work on that stream."""
         ...
 
 
@@ -128,6 +184,7 @@ class Cupy:
         self._attributes = self._device.attributes
         self._folder = Path(tempfile.mkdtemp(prefix="lumjax-"))
         self._allowed: set[int] = set()
+        self._kept: list[Any] = []
 
     def info(self) -> Target:
         """The device as a target."""
@@ -159,17 +216,12 @@ class Cupy:
         return [module.get_function(name) for name in names]
 
     def alloc(self, size: int) -> Any:
-        """Memory."""
+        """Memory of this stream: what is freed here is given out again here only, in order."""
         try:
-            return self._cupy.cuda.alloc(max(1, size))
+            with self._stream:
+                return self._cupy.cuda.alloc(max(1, size))
         except self._cupy.cuda.memory.OutOfMemoryError as error:
-            free, total = self.memory()
-            raise DeviceError(
-                operation="allocating memory on the GPU",
-                required=f"{size:,} bytes",
-                got=f"{free:,} of {total:,} bytes free",
-                fix="make the arrays smaller, wrap parts in lumjax.checkpoint, or give memory=",
-            ) from error
+            raise out_of_memory(size, self.memory()) from error
 
     def copy(self, target: int, source: int, size: int) -> None:
         """Copy bytes."""
@@ -183,16 +235,22 @@ class Cupy:
     def launch(self, function: Function, blocks: int, table: int) -> None:
         """Run a kernel."""
         kernel = function.handle
-        if function.shared > STATIC and id(kernel) not in self._allowed:
-            kernel.max_dynamic_shared_size_bytes = function.shared
-            self._allowed.add(id(kernel))
-        args = (self._cupy.int64(table),)
-        kernel((blocks,), (function.threads,), args, shared_mem=function.shared,
-               stream=self._stream)  # fmt: skip
+        try:
+            if function.shared > STATIC and id(kernel) not in self._allowed:
+                kernel.max_dynamic_shared_size_bytes = function.shared
+                self._allowed.add(id(kernel))
+            kernel((blocks,), (function.threads,), (self._cupy.int64(table),),
+                   shared_mem=function.shared, stream=self._stream)  # fmt: skip
+        except Exception as error:  # CuPy's own kinds
+            raise refused(function, blocks, error) from error
 
     def wait(self) -> None:
         """Wait until all is done."""
-        self._stream.synchronize()
+        try:
+            self._stream.synchronize()
+        except Exception as error:  # CuPy's own kinds
+            raise failed(self._kept, error) from error
+        self._kept.clear()
 
     def capture(self, work: Callable[[], None]) -> Callable[[], None]:
         """Record work as a CUDA graph. An allocation while it is recorded is an error."""
@@ -200,14 +258,144 @@ class Cupy:
             self._stream.begin_capture(self._cupy.cuda.runtime.streamCaptureModeThreadLocal)
             try:
                 work()
-            finally:
-                graph = self._stream.end_capture()
+            except BaseException:
+                with suppress(Exception):  # the work's own error is the one to tell
+                    self._stream.end_capture()
+                raise
+            graph = self._stream.end_capture()
         return lambda: graph.launch(self._stream)
+
+    def keep(self, held: Any) -> None:
+        """Hold something until somebody waits, which is now if much is held."""
+        self._kept.append(held)
+        if len(self._kept) > _MOST_KEPT:
+            self.wait()
 
     def memory(self) -> tuple[int, int]:
         """Bytes that are free, and all bytes."""
         free, total = self._cupy.cuda.runtime.memGetInfo()
         return int(free), int(total)
+
+    # ---- other libraries
+
+    def place(self) -> tuple[int, int]:
+        """A GPU: the first one."""
+        return _CUDA, int(self._device.id)
+
+    def interface(self, memory: Held) -> dict[str, Any]:
+        """The memory, for work that waits for this stream."""
+        return {
+            "shape": memory.shape, "typestr": _typestr(memory.dtype), "data": (memory.ptr, False),
+            "strides": None, "version": 3, "stream": int(self._stream.ptr),
+        }  # fmt: skip
+
+    def exported(self, memory: Held, stream: Any, max_version: Any) -> Any:
+        """CuPy's capsule: it orders the streams."""
+        del max_version  # CuPy's are of the first version, which everybody reads
+        _typestr(memory.dtype)
+        size = max(1, math.prod(memory.shape) * memory.dtype.itemsize)
+        lent = self._cupy.cuda.UnownedMemory(memory.ptr, size, memory)
+        with self._stream:
+            array = self._cupy.ndarray(
+                memory.shape, memory.dtype, self._cupy.cuda.MemoryPointer(lent, 0)
+            )
+            return array.__dlpack__(stream=stream)
+
+    def adopted(self, value: Any) -> Lent:
+        """The memory of another library's array on this GPU. What is not dense, or of a dtype that
+        is narrowed, is copied on the GPU.
+
+        Raises ArgumentTypeError for an array on another device, or with a mask.
+        """
+        self._check_place(value)
+        if not hasattr(value, "__cuda_array_interface__"):
+            with self._stream:
+                value = self._cupy.from_dlpack(value)
+        found = value.__cuda_array_interface__
+        if found.get("mask") is not None:
+            raise _foreign("an array without a mask", "one with a mask", "fill what is masked")
+        stream = found.get("stream")
+        if stream is not None:
+            self.order(int(stream), int(self._stream.ptr))
+        dtype = np.dtype(found["typestr"])
+        wanted = canonicalize(dtype)
+        if found.get("strides") is not None or wanted != dtype:
+            with self._stream:
+                value = self._cupy.ascontiguousarray(self._cupy.asarray(value), dtype=wanted)
+            found, stream = value.__cuda_array_interface__, None
+        return Lent(int(found["data"][0]), value, stream, tuple(found["shape"]), wanted)
+
+    def _check_place(self, value: Any) -> None:
+        if hasattr(value, "__dlpack_device__"):
+            kind, number = map(int, value.__dlpack_device__())
+            if (kind, number) not in (self.place(), (_MANAGED, number)):
+                name = {_CUDA: f"GPU {number}"}.get(kind, f"DLPack's device {kind}, {number}")
+                fix = f"copy it to GPU {self.place()[1]} first, or to the host"
+                raise _foreign(f"an array on GPU {self.place()[1]}", f"one on {name}", fix)
+
+    def order(self, first: int, then: int) -> None:
+        """What is asked of one stream from now on waits for what was asked of another."""
+        cuda = self._cupy.cuda
+        event = cuda.Event(disable_timing=True)
+        event.record(cuda.ExternalStream(first))
+        cuda.ExternalStream(then).wait_event(event)
+
+    def returned(self, lent: Lent) -> None:
+        """Its owner may change the memory when what was asked for is done."""
+        self.keep(lent)
+        if lent.stream is not None:
+            self.order(int(self._stream.ptr), lent.stream)
+
+
+def _foreign(required: str, got: str, fix: str) -> ArgumentTypeError:
+    return ArgumentTypeError(
+        operation="taking an array of another library", required=required, got=got, fix=fix
+    )
+
+
+def _typestr(dtype: DType) -> str:
+    """A dtype as interfaces spell it.
+
+    Raises AttributeError, as for an array without the interface, where they have no word for it.
+    """
+    if dtype.isbuiltin != 1:
+        raise AttributeError(f"the interface knows no {dtype}: view it as uint16 or uint8")
+    return dtype.str
+
+
+def out_of_memory(size: int, memory: tuple[int, int]) -> DeviceError:
+    """The error for memory that is not there."""
+    free, total = memory
+    return DeviceError(
+        operation="allocating memory on the GPU",
+        required=f"{size:,} bytes",
+        got=f"{free:,} of {total:,} bytes free",
+        fix="make the arrays smaller, wrap parts in lumjax.checkpoint, or give memory=",
+    )
+
+
+def refused(function: Function, blocks: int, error: Exception) -> DeviceError:
+    """The error for a kernel that could not be launched."""
+    return DeviceError(
+        operation=f"launching {function.name}",
+        required=f"{blocks} blocks of {function.threads} threads with {function.shared:,} more "
+        "bytes of shared memory",
+        got=f"{type(error).__name__}: {error}",
+        fix="please report this as a bug, with the program and the GPU",
+    )
+
+
+def failed(running: Sequence[Any], error: Exception) -> DeviceError:
+    """The error for work that went wrong while nobody looked; what is text tells what ran."""
+    names = [x for x in running if isinstance(x, str)]
+    return DeviceError(
+        operation="waiting for the GPU",
+        required="kernels that end well",
+        got=f"{type(error).__name__}: {error}; since the last wait ran: "
+        + (", ".join(dict.fromkeys(names)) or "nothing of lumjax"),
+        fix="set CUDA_LAUNCH_BLOCKING=1 to learn which kernel it was, and report it as a bug; the "
+        "GPU's context is lost: begin a new process",
+    )
 
 
 @cache

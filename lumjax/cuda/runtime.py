@@ -22,7 +22,7 @@ from lumjax.target import Backend, Target
 from lumjax.trace import dim as dims
 
 NDArray: TypeAlias = np.ndarray[Any, Any]
-_OPTIONS = ("-lineinfo",)
+OPTIONS = ("-lineinfo",)
 _lock = threading.RLock()
 
 
@@ -48,16 +48,9 @@ class Emulated:
 
         Raises ptx.ExecutionError for what a kernel must not do.
         """
-        kernel, memory = self.kernel, ptx.Memory()
+        kernel, memory = self.kernel, memory_of(self.kernel, table, sizes)
         held = np.asarray(table, np.int64)
         memory.add(held, writable=False)
-        inputs = {b.name for b in kernel.inputs}
-        for address, buffer in zip(table, kernel.buffers, strict=False):
-            count = int(dims.evaluate(_elements(buffer.shape), sizes))
-            item = buffer.dtype.itemsize
-            read_only = buffer.name in inputs
-            grain = item if item in (1, 2, 4, 8) else item // 2
-            memory.add_bytes(address, count * item, grain, read_only, not read_only)
         for phase, launch, code in zip(
             kernel.phases, self.rendered.launches, self.phases, strict=True
         ):
@@ -75,6 +68,21 @@ class Emulated:
         self.run([*addresses, *(sizes[n] for n in kernel.sizes)], sizes, seed)
 
 
+def memory_of(kernel: Kernel, table: Sequence[int], sizes: Mapping[str, int]) -> ptx.Memory:
+    """The buffers of a kernel, with their addresses first in a table: inputs are only read, others
+    hold nothing yet.
+    """
+    memory = ptx.Memory()
+    inputs = {b.name for b in kernel.inputs}
+    for address, buffer in zip(table, kernel.buffers, strict=False):
+        count = int(dims.evaluate(_elements(buffer.shape), sizes))
+        item = buffer.dtype.itemsize
+        read_only = buffer.name in inputs
+        grain = item if item in (1, 2, 4, 8) else item // 2
+        memory.add_bytes(address, count * item, grain, read_only, not read_only)
+    return memory
+
+
 def _elements(shape: Sequence[dims.Dim]) -> dims.Dim:
     total: dims.Dim = 1
     for n in shape:
@@ -83,6 +91,7 @@ def _elements(shape: Sequence[dims.Dim]) -> dims.Dim:
 
 
 _loaded: dict[str, Emulated] = {}
+kernels: dict[str, Emulated] = {}  # that programs may use, by digest
 
 
 def compiled(kernel: Kernel) -> Emulated:
@@ -96,7 +105,7 @@ def compiled(kernel: Kernel) -> Emulated:
     with _lock:
         found = _loaded.get(digest)
         if found is None or found.kernel is not kernel:
-            code = ptx.load(nvrtc.ptx(rendered.text, options=_OPTIONS))
+            code = ptx.load(nvrtc.ptx(rendered.text, options=OPTIONS))
             phases = tuple(code[launch.name] for launch in rendered.launches)
             found = _loaded[digest] = Emulated(kernel, rendered, phases, digest)
         return found

@@ -12,7 +12,7 @@ from lumjax import ops, tree
 from lumjax.errors import ArgumentTypeError, ArgumentValueError, ConcretizationError, ShapeError
 from lumjax.ops.narrowing import requested
 from lumjax.trace import dim as dims
-from lumjax.trace.array import Array
+from lumjax.trace.array import Array, again
 from lumjax.trace.core import Tracer, Value, aval_of, traced
 from lumjax.trace.dim import Expr
 
@@ -58,7 +58,7 @@ def array(
 
 def _another(x: Value) -> Value:
     """A copy: an array that lives on when `x` is donated. What both hold never changes."""
-    return Array(x.data, x.weak) if isinstance(x, Array) else x
+    return again(x) if isinstance(x, Array) else x
 
 
 def _from(x: Any, dtype: Any) -> Value:

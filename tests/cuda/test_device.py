@@ -14,9 +14,9 @@ import pytest
 
 import lumjax
 import lumjax.numpy as jnp
-from lumjax import accelerated
-from lumjax.cuda import device, doctor, nvrtc, ptx
+from lumjax.cuda import device, doctor, graph, nvrtc, ptx
 from lumjax.cuda.device import DeviceError
+from lumjax.cuda.graph import COPIED
 from lumjax.cuda.runtime import emulated_target
 from lumjax.errors import UnsupportedError
 from tests.cuda.test_emulated import LOOPS, arrays, close, loss
@@ -35,7 +35,7 @@ class Pretended:
     """A device. `log` tells what it was asked for."""
 
     def __init__(self):
-        self.blocks, self.queue, self.log = [], [], []
+        self.blocks, self.queue, self.log, self.kept = [], [], [], []
         self.recording = None
 
     def info(self):
@@ -77,9 +77,9 @@ class Pretended:
             memory = ptx.Memory()
             for b in self.blocks:
                 memory.add_bytes(b.ptr, b.size)
-            kernel = function.handle
-            kernel.launch(memory, (blocks,), (function.threads,), [np.int64(table)],
-                          function.shared)  # fmt: skip
+            function.handle.launch(
+                memory, (blocks,), (function.threads,), [np.int64(table)], function.shared
+            )
 
         self.ask("launch", run)
 
@@ -88,6 +88,7 @@ class Pretended:
         self.log.append(("wait",))
         while self.queue:
             self.queue.pop(0)()
+        self.kept.clear()
 
     def capture(self, work):
         self.log.append(("capture",))
@@ -99,12 +100,17 @@ class Pretended:
     def memory(self):
         return 1 << 30, 1 << 31
 
+    def place(self):
+        return 1, 0
+
+    def keep(self, held):
+        self.kept.append(held)
+
 
 @pytest.fixture
 def pretended(monkeypatch):
     made = Pretended()
     monkeypatch.setattr(device, "current", lambda: made)
-    monkeypatch.setattr(accelerated.device, "current", lambda: made)
     return made
 
 
@@ -140,6 +146,38 @@ def test_loops_and_choices(name, pretended):
         assert count(pretended, "wait") > 8
 
 
+@pytest.mark.parametrize("name", ["scan", "from the end", "a carry that stays", "gradient"])
+def test_a_loop_of_known_length_is_unrolled_into_one_graph(name, pretended):
+    (x,) = arrays((7, 3))
+    f = lumjax.jit(LOOPS[name], backend="cuda", search=0)
+    for k in (1, 2):
+        close(f(x * k), lumjax.jit(LOOPS[name], search=0)(x * k))
+        assert count(pretended, "capture") == 1
+        assert count(pretended, "graph") == k
+
+
+def test_a_long_loop_is_several_graphs(pretended, monkeypatch):
+    monkeypatch.setattr(graph, "MOST", 4)
+    (x,) = arrays((30, 3))
+    f = lumjax.jit(LOOPS["scan"], backend="cuda", search=0)
+    for _ in range(2):
+        close(f(x), lumjax.jit(LOOPS["scan"], search=0)(x))
+    graphs = count(pretended, "graph")
+    assert graphs >= 2 * 7
+    assert count(pretended, "capture") < graphs / 2, "what is alike is captured once"
+
+
+def test_the_steps_of_a_while_loop_replay_graphs(pretended):
+    (x,) = arrays((7, 3))
+    f = lumjax.jit(LOOPS["while"], backend="cuda", search=0)
+    close(f(x), lumjax.jit(LOOPS["while"], search=0)(x))
+    captured = count(pretended, "capture")
+    close(f(x / 8), lumjax.jit(LOOPS["while"], search=0)(x / 8))
+    assert captured <= 3, "the test alone, a step with the test, what follows"
+    assert count(pretended, "capture") == captured
+    assert count(pretended, "graph") > 8
+
+
 def test_what_runs_through_eval_sees_what_kernels_wrote(pretended):
     def f(x):
         return jnp.sort(x * 2 - 1, axis=0) + 1
@@ -168,17 +206,6 @@ def test_parameters_go_by_one_copy(pretended):
     pretended.log.clear()
     f(x, y)
     assert count(pretended, "copy") <= 2 + 1 + 3  # inputs, parameters, what was written
-
-
-def test_memory_that_nobody_named_is_no_part_of_the_device():
-    from lumjax.cuda.mirror import Span, _there
-
-    spans = [Span(1000, 1100, 232), Span(5000, 5004, 512)]
-    assert _there(spans, 1 << 20, 1050) == (1 << 20) + 282
-    assert _there(spans, 1 << 20, 5003) == (1 << 20) + 515
-    for address in (999, 1101, 4999, 6000):
-        with pytest.raises(DeviceError, match="placing memory"):
-            _there(spans, 0, address)
 
 
 # ---- CuPy
@@ -284,14 +311,16 @@ def test_the_calls_of_cupy(cupy_of):
     assert gpu.info().cores == 264
     (handle,) = gpu.load('extern "C" __global__ void k(const long long* t) {}', ["k"])
     assert log.pop() == ("module", b"\x7fELF")
-    gpu.launch(device.Function(handle, 128, 60 << 10), 5, 4096)
+    wide = device.Function(handle, 128, 60 << 10, "k", COPIED, 0)
+    gpu.launch(wide, 5, 4096)
     assert log.pop() == ("kernel", (5,), (128,), (4096,), 60 << 10)
     assert handle.max_dynamic_shared_size_bytes == 60 << 10
     gpu.copy(1, 2, 3)
     assert log.pop() == ("memcpyAsync", 1, 2, 3, 4, 77)
     gpu.fill(1, 2, 3)
     assert log.pop() == ("memsetAsync", 1, 2, 3, 77)
-    gpu.capture(lambda: gpu.launch(device.Function(handle, 32, 0), 1, 8))()
+    small = device.Function(handle, 32, 0, "k", COPIED, 0)
+    gpu.capture(lambda: gpu.launch(small, 1, 8))()
     assert [entry[0] for entry in log] == ["begin", "kernel", "graph"]
     gpu.wait()
     assert log.pop() == ("synchronize",)

@@ -10,7 +10,7 @@ import pytest
 import lumjax
 import lumjax.numpy as jnp
 from lumjax import lax, nn
-from lumjax.cuda import nvrtc
+from lumjax.cuda import emulated, nvrtc
 from lumjax.cuda.runtime import compiled
 from lumjax.testing.claims import check_program
 from lumjax.testing.programs import RandomChooser, build
@@ -78,8 +78,50 @@ def models():
     }
 
 
+class Counting(emulated.Processor):
+    """The CPU as a device, which tells what it was asked for."""
+
+    def __init__(self):
+        super().__init__()
+        self.log = []
+
+    def alloc(self, size):
+        self.log.append(("alloc", size))
+        return super().alloc(size)
+
+    def copy(self, target, source, size):
+        self.log.append(("copy", size))
+        super().copy(target, source, size)
+
+    def launch(self, function, blocks, table):
+        self.log.append(("launch", function.name))
+        super().launch(function, blocks, table)
+
+    def capture(self, work):
+        self.log.append(("capture",))
+        graph = super().capture(work)
+        return lambda: self.replay(graph)
+
+    def replay(self, graph):
+        self.log.append(("replay",))
+        graph()
+
+    def count(self, kind):
+        return sum(entry[0] == kind for entry in self.log)
+
+
+@pytest.fixture
+def counting(monkeypatch):
+    made = Counting()
+    monkeypatch.setattr(emulated, "current", lambda: made)
+    return made
+
+
 @pytest.mark.parametrize("name", ["cnn", "gpt"])
-def test_three_steps_of_training(name):
+def test_three_steps_of_training_are_one_graph(name, counting):
+    """The whole step is captured once and replayed for each of the steps, which copy to the device
+    what is new of the arguments, at first, and then the parameters of the kernels only.
+    """
     loss, params, args = models()[name]
 
     def step(p, *args):
@@ -89,8 +131,19 @@ def test_three_steps_of_training(name):
     there, here = lumjax.jit(step, backend="cuda:emulated", search=0), lumjax.jit(step)
     ours, theirs = params, params
     losses = []
-    for _ in range(3):
+    evaluated = {
+        s.eqn.prim.name for s in lumjax.explain(there, params, *args).executable.evaluated()
+    }
+    assert evaluated <= EVALUATED
+    graphs = 1 + len(evaluated)  # one where nothing runs on the host
+    leaves = len(lumjax.tree.leaves((params, args)))
+    for k in range(3):
+        counting.log.clear()
         ours, a = there(ours, *args)
+        assert counting.count("replay") == graphs
+        assert evaluated or counting.count("copy") == 1 + (0 if k else leaves)
+        assert counting.count("capture") == (0 if k else graphs)
+        assert k == 0 or counting.count("launch") == 0
         theirs, b = here(theirs, *args)
         np.testing.assert_allclose(np.asarray(a), np.asarray(b), 1e-5)
         losses.append(float(a))
@@ -98,7 +151,6 @@ def test_three_steps_of_training(name):
     for x, y in zip(lumjax.tree.leaves(ours), lumjax.tree.leaves(theirs), strict=True):
         np.testing.assert_allclose(np.asarray(x), np.asarray(y), 1e-4, 1e-5)
     made = lumjax.explain(there, params, *args).executable
-    assert {s.eqn.prim.name for s in made.evaluated()} <= EVALUATED
     kernels = [k for s in made.native() for k in s.kernels]
     assert [k.rejected for k in kernels if k.rejected] == []
     for kernel in kernels[:: 1 if name == "cnn" else 5]:

@@ -1,0 +1,287 @@
+"""Runs of kernels on a device, captured as graphs and replayed.
+
+Every kernel finds its addresses and sizes in one parameter block on the device, which one copy
+refreshes: a graph is captured once, and replayed wherever arrays lie. Where no step asks the device
+how to go on, what is launched, and which entries of the table it is told, is found out once; loops
+of known length are unrolled, in graphs of at most `MOST` launches. Otherwise a graph ends where the
+device is asked.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from lumjax.cpu.runtime import AnyStep, Choice, Loop, Step
+from lumjax.cuda.device import Device, DeviceError, Function
+from lumjax.cuda.host import run_steps
+from lumjax.cuda.memory import lock
+from lumjax.cuda.render import Rendered
+from lumjax.kernel.ir import Kernel, Phase
+from lumjax.kernel.term import Buffer
+from lumjax.record import record
+from lumjax.trace import dim as dims
+
+NDArray: TypeAlias = np.ndarray[Any, Any]
+MOST = 4096  # launches of a graph
+_KEPT = 64  # graphs of a segment whose steps ask the device
+_LEAST = 4096  # bytes of a parameter block
+_PLACE = 40  # bits of an offset, below the number of an entry of the table
+
+_THREADS, _WIDE = 256, 1 << 14  # bytes that a block copies
+_COPY = f"""
+extern "C" __global__ void __launch_bounds__({_THREADS}, 1) copy(const long long* table) {{
+  char* const target = (char*)table[0];
+  const char* const source = (const char*)table[1];
+  const long long size = table[2], all = (long long)gridDim.x * {_THREADS};
+  const long long me = (long long)blockIdx.x * {_THREADS} + threadIdx.x;
+  const long long wide = (table[0] | table[1]) & 15 ? 0 : size / 16;
+  for (long long i = me; i < wide; i += all) ((uint4*)target)[i] = ((const uint4*)source)[i];
+  for (long long i = 16 * wide + me; i < size; i += all) target[i] = source[i];
+}}
+"""
+
+
+def _copy_kernel() -> Kernel:
+    """What the copy kernel touches, for devices that check it."""
+    size = dims.symbol("n")
+    bytes_ = [Buffer(name, (size,), np.dtype(np.uint8)) for name in ("target", "source")]
+    return Kernel("copy", (bytes_[0],), (bytes_[1],), (), (), ("n",), (Phase("job", size, ()),))
+
+
+COPIED = _copy_kernel()
+
+
+@record
+class Launched:
+    """A kernel: how many blocks, where in the parameter block its own part begins, and the number
+    of the step that it is of.
+    """
+
+    function: Function
+    blocks: int
+    at: int
+    step: int
+
+
+@record(eq=False)
+class _Part:
+    """Launches of one graph, and the entries of the table that make its parameters: numbers of
+    entries, and what is added to them.
+    """
+
+    work: tuple[Launched, ...]
+    places: NDArray
+    offsets: NDArray
+
+
+class Launches:
+    """A segment's kernels on a device. `rendered` gives the text of a step's kernel."""
+
+    def __init__(
+        self, device: Device, steps: Sequence[AnyStep], rendered: Callable[[Step], Rendered]
+    ) -> None:
+        self.device, self.steps, self._rendered = device, steps, rendered
+        self._functions: dict[str, list[tuple[Any, Function]]] = {}
+        self._parameters: Any = None
+        self._room = 0  # bytes of the parameter block
+        self._graphs: dict[tuple[Launched, ...], Callable[[], None]] = {}
+        self._asks = any(map(asks, steps))
+        self._parts: list[_Part] | None = None
+
+    @property
+    def launches(self) -> int:
+        """How many kernels are launched, not counting those of loops."""
+        return sum(len(s.compiled.kernel.phases) for s in self.steps if isinstance(s, Step))
+
+    @property
+    def scratch(self) -> int:
+        """None: kernels have shared memory."""
+        return 0
+
+    def resized(self, jobs: Sequence[Sequence[int] | None]) -> Launches:
+        """The numbers of jobs follow from the table."""
+        del jobs
+        return self
+
+    def run(self, values: Sequence[int]) -> None:
+        """Run on a table of the device's addresses, and sizes.
+
+        Raises DeviceError, with the number of the step, for what can't be launched.
+        """
+        if self._asks:
+            run_all(Asking(self), self.steps, list(values))
+            return
+        if self._parts is None:
+            tape = _Unrolled(self, values)
+            run_all(tape, self.steps, [k << _PLACE for k in range(1, len(values) + 1)])
+            self._parts = tape.parts
+        held = np.asarray((0, *values), np.int64)
+        for part in self._parts:
+            self.replay(part.work, held[part.places] + part.offsets)
+
+    def functions(self, step: Step) -> list[tuple[Any, Function]]:
+        """How a step's phases are launched, and their functions."""
+        digest = step.compiled.digest
+        if digest not in self._functions:
+            kernel, made = step.compiled.kernel, self._rendered(step)
+            handles = self.device.load(made.text, [x.name for x in made.launches])
+            self._functions[digest] = [
+                (x, Function(h, x.threads, x.shared, x.name, kernel, k))
+                for k, (h, x) in enumerate(zip(handles, made.launches, strict=True))
+            ]
+        return self._functions[digest]
+
+    def copying(self) -> Function:
+        """The kernel that copies."""
+        if "" not in self._functions:
+            (handle,) = self.device.load(_COPY, ["copy"])
+            function = Function(handle, _THREADS, 0, "copy", COPIED, 0)
+            self._functions[""] = [(None, function)]
+        return self._functions[""][0][1]
+
+    def replay(self, work: tuple[Launched, ...], parameters: NDArray) -> None:
+        """The work as a graph, captured when it is new, on these parameters."""
+        if not work:
+            return
+        with lock:
+            self._refresh(parameters)
+            self.device.keep(f"{work[0].function.name} and {len(work) - 1} more")
+            if os.environ.get("CUDA_LAUNCH_BLOCKING") == "1":
+                self._issue(work, self.device.wait)
+                return
+            if work not in self._graphs:
+                while len(self._graphs) >= _KEPT:
+                    self._graphs.pop(next(iter(self._graphs)))
+                self._graphs[work] = self.device.capture(lambda: self._issue(work))
+            self._graphs[work]()
+
+    def _refresh(self, parameters: NDArray) -> None:
+        """Copy the parameters to the device, all at once."""
+        size = parameters.nbytes
+        if self._parameters is None or size > self._room:
+            self._room = max(_LEAST, 1 << (size - 1).bit_length())
+            self._parameters = self.device.alloc(self._room)
+            self._graphs.clear()  # they know where it lay
+        self.device.keep(parameters)
+        self.device.copy(int(self._parameters.ptr), parameters.ctypes.data, size)
+
+    def _issue(self, work: Sequence[Launched], after: Callable[[], None] | None = None) -> None:
+        """Ask the device for work."""
+        begin = int(self._parameters.ptr)
+        for item in work:
+            try:
+                self.device.launch(item.function, item.blocks, begin + 8 * item.at)
+                if after is not None:
+                    after()
+            except DeviceError as error:
+                error.step = item.step
+                raise
+
+
+def asks(step: AnyStep) -> bool:
+    """Whether how a step goes on depends on what the device holds."""
+    match step:
+        case Loop():
+            return step.length is None or any(map(asks, step.body.steps))
+        case Choice():
+            return True
+        case _:
+            return False
+
+
+class _Tape:
+    """What steps ask for, put down."""
+
+    def __init__(self, launches: Launches) -> None:
+        self.launches = launches
+        self.step = 0  # the number of the step that runs
+        self._work: list[Launched] = []
+        self._parameters: list[int] = []
+
+    def launch(self, step: Step, table: Sequence[int]) -> None:
+        """A kernel."""
+        at = len(self._parameters)
+        self._parameters += [table[p] for p in step.slots]
+        phases = zip(step.compiled.kernel.phases, self.launches.functions(step), strict=True)
+        for phase, (launch, function) in phases:
+            jobs = int(dims.evaluate(phase.jobs, step.sizes))
+            if jobs > 0:
+                self._work.append(Launched(function, launch.blocks(jobs), at, self.step))
+        self._bounded()
+
+    def _copied(self, target: int, source: int, size: int, blocks: int) -> None:
+        function, at = self.launches.copying(), len(self._parameters)
+        self._parameters += [target, source, size]
+        self._work.append(Launched(function, blocks, at, self.step))
+        self._bounded()
+
+    def _bounded(self) -> None:
+        if len(self._work) >= MOST:
+            self.flush()
+
+    def flush(self) -> None:
+        """Do what was asked for."""
+        raise NotImplementedError
+
+
+class _Unrolled(_Tape):
+    """Puts down steps on a table whose entries stand for themselves: each is its own number, from
+    1, times 2 ** 40, and what is added to it. What has no such number is known.
+    """
+
+    def __init__(self, launches: Launches, values: Sequence[int]) -> None:
+        super().__init__(launches)
+        self.parts: list[_Part] = []
+        self._values = values
+
+    def copy(self, target: int, source: int, size: int) -> None:
+        """A copy: of as many bytes as an entry says, or of a number of bytes that is known."""
+        known = self._values[(size >> _PLACE) - 1] if size >> _PLACE else size
+        if known:
+            self._copied(target, source, size, min(1024, -(-known // _WIDE)))
+
+    def read(self, address: int, size: int) -> bytes:
+        """Nothing is read."""
+        raise AssertionError("no step asks the device")
+
+    def flush(self) -> None:
+        """A graph ends here."""
+        if self._work:
+            entries = np.asarray(self._parameters, np.int64)
+            offsets = entries & ((1 << _PLACE) - 1)
+            self.parts.append(_Part(tuple(self._work), entries >> _PLACE, offsets))
+        self._work, self._parameters = [], []
+
+
+class Asking(_Tape):
+    """Does what is asked for when something is read back."""
+
+    def copy(self, target: int, source: int, size: int) -> None:
+        """A copy."""
+        if size:
+            self._copied(target, source, size, min(1024, -(-size // _WIDE)))
+
+    def read(self, address: int, size: int) -> bytes:
+        """What the device has, when all before is done."""
+        self.flush()
+        held = np.empty(size, np.uint8)
+        with lock:
+            self.launches.device.copy(held.ctypes.data, address, size)
+            self.launches.device.wait()
+        return held.tobytes()
+
+    def flush(self) -> None:
+        """Do what was asked for."""
+        self.launches.replay(tuple(self._work), np.asarray(self._parameters, np.int64))
+        self._work, self._parameters = [], []
+
+
+def run_all(tape: _Unrolled | Asking, steps: Iterable[AnyStep], table: list[int]) -> None:
+    """Run steps, each under its number, to the end."""
+    for tape.step, step in enumerate(steps):
+        run_steps(tape, [step], table)
+    tape.flush()
