@@ -13,6 +13,7 @@ from lumjax.cuda.code import FLOATS, LLVM, Code, is_signed, only
 from lumjax.cuda.syntax import SIZES, Function, Instruction, unknown
 
 DONE, FAULT, AT_BARRIER, AT_WARP = 0, 1, 2, 3  # what a thread's function returns
+AT_PHASE, ONCE, AT_NUMBER = 5, 6, 7
 EXCHANGE, SYNC, LOAD_MATRICES, MULTIPLY = range(4)  # what lanes wait for together
 READ, WRITE, ATOMIC = 0, 1, 2
 _SPACES = {"generic": 0, "global": 1, "shared": 2, "local": 3, "const": 4}
@@ -40,6 +41,7 @@ class Flow(Code):
         self.checked = checked
         self.frame: dict[str, int] = {}
         self.live: frozenset[str] = frozenset()
+        self.tracked: frozenset[str] = frozenset()  # registers of products that may be under way
         self.resumes: list[str] = []
 
     def wait(self, code: int) -> None:
@@ -205,11 +207,25 @@ def change_space(c: Flow, i: Instruction) -> None:
     c.write(i.operands[0], c.resized(value, "u64", kind), kind)
 
 
-def nothing(c: Flow, i: Instruction) -> None:
+def fence(c: Flow, i: Instruction) -> None:
     """membar, fence: one thread runs at a time, so that all see the same memory. What is ordered
-    is a matter of barriers only.
+    is a matter of barriers only, but for what asynchronous copies and products see.
     """
-    only(i, ("gl", "cta", "sys", "sc", "acq_rel", "gpu"))
+    match i.parts:
+        case ("fence", "proxy", "async" | "async::shared::cta" | "async.shared::cta"):
+            what = 0
+        case ("fence", "proxy", "async", "global" | "shared::cta"):
+            what = 0
+        case ("fence", "mbarrier_init", "release", "cluster"):
+            what = 1
+        case ("fence", "proxy", "tensormap::generic", "acquire", _):
+            return
+        case _:
+            only(i, ("gl", "cta", "sys", "sc", "acq_rel", "gpu"))
+            return
+    if c.checked:
+        args = [("ptr", "%thread"), ("ptr", "%block"), ("i32", str(what))]
+        c.call("void", "lumjax_fenced", args)
 
 
 # ---- together
@@ -223,17 +239,47 @@ def site(c: Flow, i: Instruction) -> None:
 
 
 def barrier(c: Flow, i: Instruction) -> None:
-    """bar.sync 0 of the whole block; bar.warp.sync of some lanes."""
-    only(i, ("sync", "warp", "cta", "aligned"))
+    """bar.sync 0 of the whole block; barriers with numbers; bar.warp.sync of some lanes."""
+    only(i, ("sync", "arrive", "warp", "cta", "aligned"))
     site(c, i)
     if "warp" in i.parts:
         c.set_field("thread", "mask", c.read(i.operands[0], "u32"))
         c.set_field("thread", "reason", str(SYNC))
         c.wait(AT_WARP)
         return
-    if "sync" not in i.parts or i.operands != ("0",):
-        raise unknown(f"{i}: barriers of parts of a block")
-    c.wait(AT_BARRIER)
+    if whole_block(i):
+        c.wait(AT_BARRIER)
+        return
+    if len(i.operands) > 2 or ("arrive" in i.parts) == ("sync" in i.parts):
+        raise unknown(str(i))
+    number, count = (c.read(o, "u32") for o in (*i.operands, "0")[:2])
+    bad = c.call("i32", "lumjax_meet", [
+        ("ptr", "%thread"), ("ptr", "%block"), ("i32", number), ("i32", count),
+        ("i32", str(int("sync" in i.parts))), ("i32", str(i.line)),
+    ])  # fmt: skip
+    c.fault_unless(c.let(f"icmp eq i32 {bad}, 0"))
+    if "sync" in i.parts:
+        c.wait(AT_NUMBER)
+
+
+def whole_block(i: Instruction) -> bool:
+    """Whether a barrier is the one of all threads of a block."""
+    return "sync" in i.parts and i.operands == ("0",)
+
+
+def wait_once(c: Flow, i: Instruction) -> None:
+    """Let others go first."""
+    site(c, i)
+    c.wait(ONCE)
+
+
+def together(c: Flow, i: Instruction, reason: int, what: int | str) -> None:
+    """Wait until the warp has done what all its lanes ask for."""
+    site(c, i)
+    c.set_field("thread", "mask", str(0xFFFFFFFF))
+    c.set_field("thread", "reason", str(reason))
+    c.set_field("thread", "what", str(what))
+    c.wait(AT_WARP)
 
 
 _SHUFFLES = {"up": 0, "down": 1, "bfly": 2, "idx": 3}
@@ -291,6 +337,6 @@ def vote(c: Flow, i: Instruction) -> None:
 
 MACHINE: dict[str, Callable[[Flow, Instruction], None]] = {
     "ld": load, "ldu": load, "st": store, "atom": atomic, "red": atomic, "cvta": change_space,
-    "membar": nothing, "fence": nothing, "bar": barrier, "barrier": barrier, "shfl": shuffle,
+    "membar": fence, "fence": fence, "bar": barrier, "barrier": barrier, "shfl": shuffle,
     "vote": vote,
 }  # fmt: skip

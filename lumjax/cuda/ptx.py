@@ -18,8 +18,9 @@ import hashlib
 import math
 import struct
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from itertools import accumulate
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -27,23 +28,32 @@ import numpy as np
 from lumjax.cpu import objects
 from lumjax.cpu.real import LIBM
 from lumjax.cuda import nvrtc
+from lumjax.cuda.bulk import ISSUED, MOST_MOVES, MOVE, PRODUCTS
+from lumjax.cuda.machine import whole_block
+from lumjax.cuda.phases import MOST_BARRIERS, NAMED
 from lumjax.cuda.support import (
     BLOCK,
     CELL,
     COPY,
     DEADLOCK,
     DIVERGED,
+    EARLY,
     EXPORTS,
     FAULTS,
     HANG,
     HOST,
     LANE,
+    LAYOUT,
     MOST_COPIES,
     RACE,
     READERS,
     SOURCE,
+    STUCK,
     THREAD,
+    THREADS,
     TRAP,
+    UNFENCED,
+    UNFINISHED,
 )
 from lumjax.cuda.syntax import Array, Function, Instruction, Module, parse
 from lumjax.cuda.translate import parameter_offsets, translate
@@ -207,7 +217,7 @@ def _layout(module: Module, kernel: Function) -> _Layout:
     dynamic = -1
     for array in arrays:
         if array.space == "shared" and not array.size:
-            dynamic = shared[array.name] = _up(len(chart), 128)
+            dynamic = shared[array.name] = _up(len(chart), max(128, array.align))
     local: dict[str, int] = {}
     size = 0
     for function in (*functions, kernel):
@@ -263,20 +273,32 @@ def _load(text: str) -> dict[str, Kernel]:
             layout,
             data,
             tuple(memory),
-            COPY * MOST_COPIES * _copies(module, f),
+            COPY * MOST_COPIES * _has(module, f, _copies),
+            _has(module, f, _orders),
+            _has(module, f, _multiplies),
         )
         for f, address, layout in zip(kernels, addresses, layouts, strict=True)
     }
 
 
-def _copies(module: Module, kernel: Function) -> bool:
-    """Whether a kernel, or a function that it may call, copies asynchronously."""
+def _has(module: Module, kernel: Function, what: Callable[[Instruction], bool]) -> bool:
+    """Whether a kernel, or a function that it may call, has such an instruction."""
     functions = [kernel, *(f for f in module.functions.values() if not f.entry)]
-    return any(
-        isinstance(item, Instruction) and item.parts[:2] == ("cp", "async")
-        for f in functions
-        for item in f.body
-    )
+    return any(isinstance(item, Instruction) and what(item) for f in functions for item in f.body)
+
+
+def _copies(i: Instruction) -> bool:
+    return i.parts[:2] == ("cp", "async") and i.parts[2] != "bulk"
+
+
+def _orders(i: Instruction) -> bool:
+    """Whether more is ordered than whole blocks and warps."""
+    parts = i.parts[0] in ("bar", "barrier") and "warp" not in i.parts and not whole_block(i)
+    return parts or i.parts[0] in ("mbarrier", "wgmma")
+
+
+def _multiplies(i: Instruction) -> bool:
+    return i.parts[0] == "wgmma"
 
 
 def _aligned(array: Array) -> NDArray:
@@ -305,6 +327,8 @@ class Kernel:
     data: tuple[tuple[int, int], ...]
     kept: tuple[Any, ...]
     copies: int  # bytes for the copies that a thread has begun
+    ordered: bool  # whether it has barriers of parts of a block
+    products: bool  # whether warpgroups multiply
 
     def launch(
         self,
@@ -325,13 +349,14 @@ class Kernel:
         grid, block = ((*s, 1, 1)[:3] for s in (grid, block))
         count, blocks = math.prod(block), math.prod(grid)
         self._check(count, blocks, shared)
-        threads = _Threads(count, self.frame, _up(self.layout.local_bytes, 16), self.copies)
+        threads = _Threads(count, self)
         chart = self.layout.shared_map
         if shared:
             chart = chart.ljust(self.layout.dynamic, b"\0") + b"\xff" * shared
         chart_bytes = ctypes.create_string_buffer(chart, max(1, len(chart)))
         room = np.zeros(_up(len(chart), 8) + 128, np.uint8)
         cells = np.zeros((len(chart), CELL // 4), np.uint32)
+        orders = _Orders(count, len(chart), self) if self.ordered else None
         table, regions = memory.table(self.data)
         params = self._packed(args)
         state = _Fields({
@@ -341,6 +366,7 @@ class Kernel:
             "shared_map": ctypes.addressof(chart_bytes), "fuel": fuel, "first": memory.serial,
             "count": count, "stride": threads.stride, "local_bytes": self.layout.local_bytes,
             "shared_bytes": len(chart), "region_count": regions, "seed": seed, "blocks": blocks,
+            "length": threads.length, **(orders.fields if orders else {}),
             **{f"ntid_{c}": n for c, n in zip("xyz", block, strict=True)},
             **{f"nctaid_{c}": n for c, n in zip("xyz", grid, strict=True)},
         })  # fmt: skip
@@ -397,7 +423,7 @@ class Kernel:
         thread, block, other = state["fault_thread"], state["fault_block"], state["fault_other"]
         where = f"thread {thread} of block {block}" + (f", line {line}" if line else "")
         got = FAULTS[fault]
-        if fault not in (DEADLOCK, DIVERGED, LANE, HANG, TRAP):
+        if fault not in _OF_NO_PLACE:
             kind, space = state["fault_kind"] & 255, state["fault_kind"] >> 8
             verb = ("reads", "writes", "updates")[kind]
             address = state["fault_address"]
@@ -417,26 +443,57 @@ class Kernel:
         return error
 
 
+_OF_NO_PLACE = (DEADLOCK, DIVERGED, LANE, HANG, TRAP, STUCK, UNFINISHED, UNFENCED, LAYOUT, THREADS,
+                EARLY)  # fmt: skip
+
+
+class _Orders:
+    """What an ordered kernel's block keeps: who reads each byte of shared memory, barriers, copies
+    that are under way, what its warpgroups have asked for.
+    """
+
+    def __init__(self, count: int, shared: int, kernel: Kernel) -> None:
+        warps = -(-count // 32)
+        each = 40 + 16 * vector_length(count, True)
+        rooms = {
+            "reads": 8 * warps * shared + 8, "barriers": each * (MOST_BARRIERS + NAMED),
+            "moves": MOVE * MOST_MOVES, "issued": ISSUED * kernel.products,
+        }  # fmt: skip
+        self._kept = {name: np.zeros(size // 8 + 1, np.uint64) for name, size in rooms.items()}
+        self.fields = {n: x.ctypes.data for n, x in self._kept.items() if rooms[n]}
+        self.fields["warps"] = warps
+
+
+def vector_length(count: int, ordered: bool) -> int:
+    """The clocks that a thread keeps: of its warp, or of all threads and barriers of its block."""
+    return _up(count, 32) + MOST_BARRIERS if ordered else 32
+
+
 class _Threads:
     """What the threads of a block know of themselves, what they keep while they wait, the copies
     they have begun, and their local memory with marks of what is written.
     """
 
-    def __init__(self, count: int, frame: int, local: int, copies: int) -> None:
-        frame = _up(THREAD.size + frame, 16) - THREAD.size
-        self.stride = _up(THREAD.size + frame + copies + 2 * local, 16)
+    def __init__(self, count: int, kernel: Kernel) -> None:
+        local = _up(kernel.layout.local_bytes, 16)
+        self.length = vector_length(count, kernel.ordered)
+        rooms = {
+            "frame": _up(THREAD.size + kernel.frame, 16) - THREAD.size, "copies": kernel.copies,
+            "known": 4 * self.length, "seen": 4 * self.length * kernel.ordered,
+            "products": PRODUCTS * kernel.products, "local": 2 * local,
+        }  # fmt: skip
+        self.stride = THREAD.size + sum(rooms.values())
         self._room = np.zeros(self.stride * count + 16, np.uint8)
         self._values = np.zeros((-(-count // 32), 32), np.uint64)  # shown to the other lanes
         self.address = _up(self._room.ctypes.data, 16)
         numbers = np.arange(count, dtype=np.uint64)
         rows = np.uint64(self.address) + np.uint64(self.stride) * numbers
         fields = np.zeros((count, self.stride // 8), np.uint64)
-        places = {
-            "values": np.uint64(self._values.ctypes.data) + 256 * (numbers // 32),
-            "local": rows + np.uint64(self.stride - 2 * local),
-            "frame": rows + np.uint64(THREAD.size),
-            "copies": rows + np.uint64(THREAD.size + frame),
-        }
+        places = {"values": np.uint64(self._values.ctypes.data) + 256 * (numbers // 32)}
+        begins = accumulate(rooms.values(), initial=THREAD.size)
+        for (name, size), begin in zip(rooms.items(), begins, strict=False):
+            if size or name == "local":
+                places[name] = rows + np.uint64(begin)
         for name, value in places.items():
             fields[:, THREAD.fields[name][0] // 8] = value
         begin = self.address - self._room.ctypes.data

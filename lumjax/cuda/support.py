@@ -2,12 +2,6 @@
 
 It is CUDA C, which NVRTC makes PTX of and the executor's own translation native code: no other
 compiler is needed. The structures that it shares with translated kernels are laid out here.
-
-Each cell of memory (an element of a buffer; a byte of shared memory) has a shadow: who wrote it
-last, and who read it since. An access is fine if what it meets happened before: in an earlier
-launch, before an earlier barrier of the same block, or in a lane of the same warp that has met this
-one at a warp's barrier since. Clocks of the lanes of a warp are vectors, those of a block one
-number, as barriers are of whole blocks.
 """
 
 from __future__ import annotations
@@ -15,24 +9,26 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from itertools import accumulate
 
+from lumjax.cuda import bulk, phases, shadow
 from lumjax.record import record
 
 _XYZ = ("x", "y", "z")
 THREAD_FIELDS = (
-    "values local frame value copies",  # 64 bits
+    "values local frame value copies known seen products other",  # 64 bits
     "resume state mask reason site line lane warp index taking clock what copied group "
-    "tid_x tid_y tid_z spare",
+    "tid_x tid_y tid_z which parity spare",
 )
 BLOCK_FIELDS = (
-    "params shared threads step regions shared_cells shared_map fuel fault_address value",
+    "params shared threads step regions shared_cells shared_map fuel fault_address value "
+    "reads barriers moves issued",
     "first serial epoch count stride local_bytes shared_bytes region_count seed fault fault_size "
     "fault_line fault_thread fault_block fault_other fault_kind "
-    "ctaid_x ctaid_y ctaid_z ntid_x ntid_y ntid_z nctaid_x nctaid_y nctaid_z blocks",
+    "ctaid_x ctaid_y ctaid_z ntid_x ntid_y ntid_z nctaid_x nctaid_y nctaid_z blocks "
+    "warps length moving spare",
 )
 LANES = 32
-# Behind a thread's fields: what it knows of each lane of its warp; what it gives to an instruction
-# of the whole warp, and gets from it.
-ARRAYS = {"clocks": LANES, "given": 12, "result": 4}
+# Behind a thread's fields: what it gives to an instruction of the whole warp, and gets from it.
+ARRAYS = {"given": 12, "result": 4}
 COPY, MOST_COPIES = 32, 128  # bytes of an asynchronous copy that is under way, and how many may be
 CELL = 32  # bytes of one cell's shadow
 READERS = 0xFFFFFFF  # stands for whoever read a cell
@@ -72,9 +68,17 @@ FAULTS = (
     "meets threads of its warp that wait elsewhere", "asks a lane that takes no part",
     "does not end", "is a trap", "writes to what is only read",
     "meets a copy that nobody has waited for", "starts more copies than are kept",
+    "waits for a phase that never ends", "asks a barrier that nobody has made, or made anew",
+    "touches the memory of a barrier", "arrives where all have arrived",
+    "is not seen by asynchronous copies and products without a fence.proxy.async",
+    "reads a sum that tensor cores have not finished", "multiplies without a wgmma.fence",
+    "gives a matrix that is laid out in no known way", "is no tensor map",
+    "meets a barrier with another number of threads",
+    "ends before its copies and products do",
 )  # fmt: skip
 (OUTSIDE, MISALIGNED, UNWRITTEN, RACE, DEADLOCK, DIVERGED, LANE, HANG, TRAP, READ_ONLY, COPYING,
- MANY_COPIES) = range(1, len(FAULTS))  # fmt: skip
+ MANY_COPIES, STUCK, NO_BARRIER, OF_BARRIER, ARRIVED, UNSEEN, UNFINISHED, UNFENCED, LAYOUT, NO_MAP,
+ THREADS, EARLY) = range(1, len(FAULTS))  # fmt: skip
 
 
 def _constants(pairs: Iterable[tuple[str, int]]) -> str:
@@ -87,199 +91,15 @@ _HEADER = (
         ("OUTSIDE", OUTSIDE), ("MISALIGNED", MISALIGNED), ("UNWRITTEN", UNWRITTEN),
         ("RACE", RACE), ("DEADLOCK", DEADLOCK), ("DIVERGED", DIVERGED), ("NO_LANE", LANE),
         ("READ_ONLY", READ_ONLY), ("READERS", READERS), ("COPYING", COPYING),
-        ("MANY_COPIES", MANY_COPIES), ("MOST_COPIES", MOST_COPIES),
+        ("MANY_COPIES", MANY_COPIES), ("MOST_COPIES", MOST_COPIES), ("STUCK", STUCK),
+        ("NO_BARRIER", NO_BARRIER), ("OF_BARRIER", OF_BARRIER), ("ARRIVED", ARRIVED),
+        ("UNSEEN", UNSEEN), ("UNFINISHED", UNFINISHED), ("UNFENCED", UNFENCED),
+        ("LAYOUT", LAYOUT), ("NO_MAP", NO_MAP), ("THREADS", THREADS), ("EARLY", EARLY),
+        ("MOST_BARRIERS", phases.MOST_BARRIERS), ("MOST_MOVES", bulk.MOST_MOVES),
     ])
     + THREAD.text
     + BLOCK.text
 )  # fmt: skip
-
-_CHECKS = r"""
-// Who wrote a cell last and who read it since: blocks, epochs between barriers, clocks of lanes.
-// who: the writer's warp | its lane << 8 | whether at once << 16 | whether a copy to it is under
-// way << 17 | the readers' warp << 24
-struct Cell { u32 wblock, wepoch, wclock, who, rblock, repoch, rclock, lanes; };
-struct Region { u64 begin, end, cells; u32 shift, writable; };
-#define MANY_BLOCKS 0xffffffffu
-#define MANY_WARPS 0xffu
-#define API extern "C" __device__ __noinline__
-
-API u32 lumjax_fault(Thread* t, Block* b, u32 fault, u64 address, u32 size, u32 kind, u32 line,
-                     u32 other) {
-  if (!b->fault) {
-    b->fault = fault; b->fault_address = address; b->fault_size = size; b->fault_kind = kind;
-    b->fault_line = line; b->fault_thread = t->index; b->fault_block = b->serial - b->first;
-    b->fault_other = other;
-  }
-  return 1;
-}
-
-static __device__ u32 reader_warp(Cell* c) { return c->who >> 24; }
-static __device__ void set_reader_warp(Cell* c, u32 w) { c->who = (c->who & 0xffffffu) | w << 24; }
-
-static __device__ bool writer_before(Thread* t, Block* b, Cell* c) {
-  if (c->wblock < b->first) return true;
-  if (c->wblock != b->serial) return false;
-  if (c->wepoch != b->epoch) return true;
-  if ((c->who & 0xff) != t->warp) return false;
-  return t->clocks[c->who >> 8 & 31] >= c->wclock;
-}
-
-static __device__ bool readers_before(Thread* t, Block* b, Cell* c) {
-  if (c->rblock == MANY_BLOCKS) return c->repoch != b->first;
-  if (c->rblock < b->first) return true;
-  if (c->rblock != b->serial) return false;
-  if (c->repoch != b->epoch) return true;
-  if (reader_warp(c) != t->warp) return false;
-  for (u32 m = c->lanes; m; m &= m - 1) {
-    u32 lane = 31 - __clz(m & -m);
-    if (lane != t->lane && t->clocks[lane] < c->rclock) return false;
-  }
-  return true;
-}
-
-static __device__ void add_reader(Thread* t, Block* b, Cell* c) {
-  bool here = c->rblock == b->serial && c->repoch == b->epoch;
-  bool launch = c->rblock == MANY_BLOCKS ? c->repoch == b->first : c->rblock >= b->first;
-  if (here && reader_warp(c) == t->warp && !readers_before(t, b, c)) {
-    c->lanes |= 1u << t->lane;
-    if (c->rclock < t->clock) c->rclock = t->clock;
-  } else if (here && reader_warp(c) != t->warp) {
-    set_reader_warp(c, MANY_WARPS);
-  } else if (launch && c->rblock != b->serial) {
-    c->rblock = MANY_BLOCKS; c->repoch = b->first;
-  } else {
-    c->rblock = b->serial; c->repoch = b->epoch; c->rclock = t->clock; c->lanes = 1u << t->lane;
-    set_reader_warp(c, t->warp);
-  }
-}
-
-static __device__ u32 race(Block* b, u32 other) { b->value = other; return RACE; }
-
-static __device__ u32 writer_of(Block* b, Cell* c) {
-  if (c->wblock != b->serial) return 0x80000000u | (c->wblock - b->first);
-  return (c->who & 0xff) * 32 + (c->who >> 8 & 31);
-}
-
-// kind: 0 reads, 1 writes, 2 both at once. Whether the access of one cell is a fault.
-static __device__ u32 cell_fault(Thread* t, Block* b, Cell* c, u32 kind, u32 shared) {
-  if (shared && c->wblock != b->serial) c->wblock = c->rblock = 0;  // of another block's memory
-  bool written = c->wblock != 0;
-  if (shared && written && c->who >> 17 & 1) return COPYING;
-  if (kind != 1 && !written) return UNWRITTEN;
-  bool atomic = c->who >> 16 & 1;
-  if (written && !(kind == 2 && atomic) && !writer_before(t, b, c)) return race(b, writer_of(b, c));
-  if (kind == 0) { add_reader(t, b, c); return 0; }
-  if (!readers_before(t, b, c)) return race(b, READERS);
-  c->wblock = b->serial; c->wepoch = b->epoch; c->wclock = t->clock;
-  c->who = t->warp | t->lane << 8 | (kind == 2 ? 1u << 16 : 0);
-  c->rblock = 0;
-  return 0;
-}
-
-static __device__ u32 cells_fault(Thread* t, Block* b, u64 cells, u64 first, u64 last, u32 kind,
-                                  u32 shared) {
-  for (u64 k = first; k <= last; k++) {
-    Cell* c = (Cell*)cells + k;
-    u32 fault = cell_fault(t, b, c, kind, shared);
-    if (fault) return fault;
-  }
-  return 0;
-}
-
-static __device__ u32 local_fault(Thread* t, Block* b, u64 offset, u32 size, u32 kind) {
-  if (offset + size > b->local_bytes) return OUTSIDE;
-  u8* known = (u8*)(t->local + b->local_bytes + offset);
-  for (u32 k = 0; k < size; k++) {
-    if (kind != 1 && !known[k]) return UNWRITTEN;
-    if (kind) known[k] = 1;
-  }
-  return 0;
-}
-
-static __device__ u32 shared_fault(Thread* t, Block* b, u64 offset, u32 size, u32 kind) {
-  u8* map = (u8*)b->shared_map;
-  if (offset + size > b->shared_bytes) return OUTSIDE;
-  for (u32 k = 0; k < size; k++)  // the map names the array of each byte, 0 between arrays
-    if (!map[offset + k] || map[offset + k] != map[offset]) return OUTSIDE;
-  return cells_fault(t, b, b->shared_cells, offset, offset + size - 1, kind, 1);
-}
-
-static __device__ u32 global_fault(Thread* t, Block* b, u64 address, u32 size, u32 kind) {
-  Region* r = (Region*)b->regions;
-  for (u32 k = 0; k < b->region_count; k++, r++) {
-    if (address < r->begin || address + size > r->end) continue;
-    if (kind && !r->writable) return READ_ONLY;
-    if (!r->cells) return 0;
-    u64 at = address - r->begin;
-    return cells_fault(t, b, r->cells, at >> r->shift, (at + size - 1) >> r->shift, kind, 0);
-  }
-  return OUTSIDE;
-}
-
-// space: 0 generic, 1 global, 2 shared, 3 local, 4 constant
-API u32 lumjax_access(Thread* t, Block* b, u64 address, u32 size, u32 kind, u32 space, u32 line) {
-  u32 fault;
-  bool local = address - t->local < b->local_bytes && b->local_bytes;
-  bool shared = address - b->shared < b->shared_bytes;
-  b->value = 0xffffffffu;
-  if (space == 0) space = local ? 3 : shared ? 2 : 1;
-  u64 base = space == 2 ? b->shared : 0;
-  if ((address - base) & (size - 1)) fault = MISALIGNED;
-  else if (space == 3) fault = local ? local_fault(t, b, address - t->local, size, kind) : OUTSIDE;
-  else if (space == 2) fault = shared_fault(t, b, address - b->shared, size, kind);
-  else fault = global_fault(t, b, address, size, kind);
-  if (!fault) return 0;
-  if (space == 2) address -= b->shared;
-  return lumjax_fault(t, b, fault, address, size, kind | space << 8, line, (u32)b->value);
-}
-"""
-
-_COPIES = r"""
-// Copies into shared memory that a thread has begun: they are made as late as they may be.
-struct Copy { u64 to, from; u32 size, given, group, line; };
-
-static __device__ void mark_copied(Thread* t, Block* b, Copy* c, bool done) {
-  Cell* cell = (Cell*)b->shared_cells + (c->to - b->shared);
-  for (u32 k = 0; k < c->size; k++, cell++) {
-    cell->wblock = b->serial; cell->wepoch = b->epoch; cell->wclock = t->clock;
-    cell->who = t->warp | t->lane << 8 | (done ? 0 : 1u << 17);
-    cell->rblock = 0;
-  }
-}
-
-// What of `from` is not given is zero.
-API u32 lumjax_copy(Thread* t, Block* b, u64 to, u64 from, u32 size, u32 given, u32 line) {
-  Copy* c = (Copy*)t->copies + t->copied;
-  u32 fault = t->copied == MOST_COPIES ? MANY_COPIES : given > size ? OUTSIDE : 0;
-  if (!fault && lumjax_access(t, b, to, size, 1, 2, line)) return 1;
-  if (!fault && from & (size - 1)) fault = MISALIGNED;
-  b->value = 0xffffffffu;
-  if (!fault && given) fault = global_fault(t, b, from, given, 0);
-  if (fault) return lumjax_fault(t, b, fault, from, given, 1 << 8, line, (u32)b->value);
-  c->to = to; c->from = from; c->size = size; c->given = given; c->group = t->group; c->line = line;
-  t->copied++;
-  mark_copied(t, b, c, false);
-  return 0;
-}
-
-// All groups of copies end but the last `left` ones that are closed.
-API u32 lumjax_copied(Thread* t, Block* b, u32 left) {
-  u32 kept = 0;
-  for (u32 k = 0; k < t->copied; k++) {
-    Copy* c = (Copy*)t->copies + k;
-    if (c->group + left >= t->group) {
-      ((Copy*)t->copies)[kept++] = *c;
-      continue;
-    }
-    u32 fault = c->given ? global_fault(t, b, c->from, c->given, 0) : 0;
-    if (fault) return lumjax_fault(t, b, fault, c->from, c->given, 1 << 8, c->line, (u32)b->value);
-    for (u32 i = 0; i < c->size; i++) ((u8*)c->to)[i] = i < c->given ? ((u8*)c->from)[i] : 0;
-    mark_copied(t, b, c, true);
-  }
-  t->copied = kept;
-  return 0;
-}
-"""
 
 _MATRICES = r"""
 // ldmatrix: lane l gives the address of a row of matrix l / 8, `what` of them, turned if bit 8.
@@ -336,7 +156,6 @@ API u32 lumjax_row(Thread* t, Block* b, u64 address, u32 count, u32 line) {
 """
 
 _SCHEDULER = r"""
-#define RUN 4u
 static __device__ u32 turn(u32 seed, u32 n, u32 total) {
   if (seed == 0) return n;
   if (seed == 1) return total - 1 - n;
@@ -347,30 +166,35 @@ static __device__ u32 turn(u32 seed, u32 n, u32 total) {
   }
 }
 
-static __device__ Thread* thread_of(Block* b, u32 k) {
-  return (Thread*)(b->threads + (u64)k * b->stride);
-}
-
 static __device__ bool in_group(Thread* x, Thread* leader) {
   return x->state == 3 && x->mask == leader->mask && x->site == leader->site;
 }
 
 static __device__ void released(Block* b, u32 base, u32 group, Thread* leader) {
-  u32 joined[32];
-  for (u32 l = 0; l < 32; l++) joined[l] = 0;
+  u32 clock = 0;
   for (u32 m = group; m; m &= m - 1) {
     Thread* x = thread_of(b, base + 31 - __clz(m & -m));
     ((u64*)x->values)[x->lane] = x->value;
     x->taking = group;
     x->state = RUN;
-    for (u32 l = 0; l < 32; l++) if (joined[l] < x->clocks[l]) joined[l] = x->clocks[l];
+    if (clock < x->clock) clock = x->clock;
   }
   if (leader->reason != 1) return;  // an exchange of values orders nothing
+  u32* all = known(leader);
   for (u32 m = group; m; m &= m - 1) {
     Thread* x = thread_of(b, base + 31 - __clz(m & -m));
-    for (u32 l = 0; l < 32; l++) x->clocks[l] = joined[l];
-    x->clocks[x->lane] = ++x->clock;
+    x->clock = clock;
+    known(x)[own(b, x)] = clock;
+    join(all, known(x), b->length);
+    if (b->reads) join(seen(leader), seen(x), b->length);
   }
+  for (u32 m = group; m; m &= m - 1) {
+    Thread* x = thread_of(b, base + 31 - __clz(m & -m));
+    for (u32 l = 0; l < b->length; l++) known(x)[l] = all[l];
+    for (u32 l = 0; b->reads && l < b->length; l++) seen(x)[l] = seen(leader)[l];
+  }
+  for (u32 m = group; m; m &= m - 1)
+    begin_interval(b, thread_of(b, base + 31 - __clz(m & -m)));
 }
 
 // What a whole warp does as one.
@@ -382,7 +206,8 @@ static __device__ bool together(Block* b, u32 base, u32 group, Thread* leader) {
   }
   for (u32 l = 0; l < 32; l++) x[l] = thread_of(b, base + l);
   if (leader->reason == 2) load_matrices(x, leader->what);
-  else multiply_matrices(x, leader->what);
+  else if (leader->reason == 3) multiply_matrices(x, leader->what);
+  else return of_products(b, x, leader->reason);
   return true;
 }
 
@@ -414,19 +239,22 @@ static __device__ u32 release_warp(Block* b, u32 base, u32 lanes) {
   return some;
 }
 
+// 0 nobody could go on, 1 a fault, 2 somebody did.
 static __device__ u32 run_warp(Block* b, u32 base, u32 lanes) {
   u32 (*step)(Thread*, Block*) = (u32(*)(Thread*, Block*))b->step;
-  for (;;) {
+  for (u32 ran = 0;;) {
     for (u32 n = 0; n < lanes; n++) {
       Thread* t = thread_of(b, base + turn(b->seed, n, lanes));
+      if (t->state > RUN && may_go_on(t, b)) t->state = RUN;
       if (t->state != RUN) continue;
       u32 state = step(t, b);
       if (state == 1) return 1;
       t->state = state;
+      ran = 2;
     }
     u32 some = release_warp(b, base, lanes);
     if (some == 2) return 1;
-    if (!some) return 0;
+    if (!some) return ran;
   }
 }
 
@@ -435,8 +263,9 @@ static __device__ u32 open_barrier(Block* b, u32* waiting) {
   *waiting = 0;
   for (u32 k = 0; k < b->count; k++) {
     Thread* t = thread_of(b, k);
+    u32 fault = t->state == 3 || t->state == 7 ? DEADLOCK : t->state == 5 ? STUCK : 0;
     if ((k & 31) == 0) first = 0;
-    if (t->state == 3) return lumjax_fault(t, b, DEADLOCK, 0, 0, 0, t->line, t->index);
+    if (fault) return lumjax_fault(t, b, fault, 0, 0, 0, t->line, t->index);
     if (t->state != 2) continue;
     if (!first) first = t;
     if (first->site != t->site) return lumjax_fault(t, b, DIVERGED, 0, 0, 0, t->line, first->index);
@@ -447,19 +276,25 @@ static __device__ u32 open_barrier(Block* b, u32* waiting) {
     if (t->state == 2) t->state = RUN;
   }
   b->epoch++;
+  if (b->reads) meet_all(b);
   return 0;
 }
 
 static __device__ u32 run_block(Block* b) {
   u32 warps = (b->count + 31) / 32, waiting;
   do {
-    for (u32 n = 0; n < warps; n++) {
-      u32 w = turn(b->seed, n, warps), left = b->count - 32 * w;
-      if (run_warp(b, 32 * w, left < 32 ? left : 32)) return 1;
+    for (u32 ran = 2; ran;) {
+      ran = 0;
+      for (u32 n = 0; n < warps; n++) {
+        u32 w = turn(b->seed, n, warps), left = b->count - 32 * w;
+        u32 state = run_warp(b, 32 * w, left < 32 ? left : 32);
+        if (state == 1) return 1;
+        if (b->reads) ran |= state;  // others may wait for what this warp did
+      }
     }
     if (open_barrier(b, &waiting)) return 1;
   } while (waiting);
-  return 0;
+  return b->reads && all_over(b);
 }
 
 static __device__ void begin_block(Block* b, u32 i) {
@@ -475,10 +310,12 @@ static __device__ void begin_block(Block* b, u32 i) {
     t->tid_y = k / b->ntid_x % b->ntid_y;
     t->tid_z = k / (b->ntid_x * b->ntid_y);
     t->clock = 1; t->copied = t->group = 0;
-    for (u32 l = 0; l < 32; l++) t->clocks[l] = 0;
-    t->clocks[t->lane] = 1;
+    for (u32 l = 0; l < b->length; l++) known(t)[l] = 0;
+    for (u32 l = 0; b->reads && l < b->length; l++) seen(t)[l] = 0;
+    known(t)[own(b, t)] = 1;
     for (u32 l = 0; l < b->local_bytes; l++) ((u8*)t->local)[b->local_bytes + l] = 0;
   }
+  if (b->reads) begin_phases(b);
 }
 
 API u32 lumjax_run(Block* b) {
@@ -555,9 +392,12 @@ API float lumjax_narrow_odd(double x) {
 }
 """
 
-SOURCE = _HEADER + _CHECKS + _COPIES + _MATRICES + _SCHEDULER + _NUMBERS
+SOURCE = "".join((
+    _HEADER, shadow.CHECKS, bulk.FIRST, phases.TEXT, shadow.COPIES, _MATRICES, bulk.TEXT,
+    _SCHEDULER, _NUMBERS,
+))  # fmt: skip
 EXPORTS = (
     "lumjax_fault", "lumjax_access", "lumjax_run", "lumjax_source", "lumjax_ballot",
     "lumjax_narrow_directed", "lumjax_fma_directed", "lumjax_narrow_odd", "lumjax_copy",
-    "lumjax_copied", "lumjax_row",
+    "lumjax_copied", "lumjax_row", *phases.EXPORTS, *bulk.EXPORTS,
 )  # fmt: skip

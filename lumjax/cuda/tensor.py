@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from lumjax.cuda.code import only
-from lumjax.cuda.machine import AT_WARP, LOAD_MATRICES, MULTIPLY, Flow, address_in, site
+from lumjax.cuda.hopper import move
+from lumjax.cuda.machine import LOAD_MATRICES, MULTIPLY, Flow, address_in, together
 from lumjax.cuda.syntax import Instruction, unknown
 
-_WHOLE_WARP = str(0xFFFFFFFF)
 _COUNTS = {"x1": 1, "x2": 2, "x4": 4}
 _PRODUCTS = {
     "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32": 0,
@@ -27,6 +27,9 @@ def copy(c: Flow, i: Instruction) -> None:
     """cp.async: a copy begins, a group of copies is closed, or is waited for."""
     if i.parts[:2] != ("cp", "async"):
         raise unknown(str(i))
+    if i.parts[2] == "bulk":
+        move(c, i)
+        return
     thread, block = ("ptr", "%thread"), ("ptr", "%block")
     match i.parts[2:]:
         case ("commit_group",):
@@ -59,15 +62,6 @@ def _close(c: Flow) -> None:
     c.set_field("thread", "group", following)
 
 
-def _together(c: Flow, i: Instruction, reason: int, what: int) -> None:
-    """Wait until the warp has done what all its lanes ask for."""
-    site(c, i)
-    c.set_field("thread", "mask", _WHOLE_WARP)
-    c.set_field("thread", "reason", str(reason))
-    c.set_field("thread", "what", str(what))
-    c.wait(AT_WARP)
-
-
 def load_matrices(c: Flow, i: Instruction) -> None:
     """ldmatrix: up to four matrices of 8 by 8 elements of 16 bits, each row from an address that
     one lane gives.
@@ -84,7 +78,7 @@ def load_matrices(c: Flow, i: Instruction) -> None:
     ])  # fmt: skip
     c.fault_unless(c.let(f"icmp eq i32 {bad}, 0"))
     c.set_field("thread", "value", address)
-    _together(c, i, LOAD_MATRICES, count | ("trans" in i.parts) << 8)
+    together(c, i, LOAD_MATRICES, count | ("trans" in i.parts) << 8)
     for k, target in enumerate(targets):
         c.write(target, c.field("thread", f"result{k}"), "b32")
 
@@ -102,7 +96,7 @@ def multiply(c: Flow, i: Instruction) -> None:
     for k, operand in enumerate(added, 6):
         value = c.fitted(c.read(operand, "f32"), "f32", "b32")
         c.set_field("thread", f"given{k}", value)
-    _together(c, i, MULTIPLY, what)
+    together(c, i, MULTIPLY, what)
     for k, target in enumerate(held):
         c.write(target, c.fitted(c.field("thread", f"result{k}"), "b32", "f32"), "f32")
 

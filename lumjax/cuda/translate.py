@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from lumjax.cuda.arithmetic import RULES
 from lumjax.cuda.code import LLVM
 from lumjax.cuda.conversion import convert
+from lumjax.cuda.hopper import HOPPER, check_settled, is_move, tracked
 from lumjax.cuda.machine import AT_BARRIER, DONE, FAULT, MACHINE, Flow
 from lumjax.cuda.support import BLOCK, HANG, THREAD, TRAP
 from lumjax.cuda.syntax import Array, Function, Instruction, Label, Module, unknown
@@ -23,8 +24,8 @@ from lumjax.record import record
 _REGISTER = re.compile(r"%?[\w$]+")
 # Instructions whose first operand is not a result.
 _NO_RESULT = {"st", "red", "bra", "brx", "bar", "barrier", "ret", "exit", "trap", "membar", "fence",
-              "call", "cp"}  # fmt: skip
-_WAIT = {"bar", "barrier", "shfl", "vote", "ldmatrix", "mma"}
+              "call", "cp", "wgmma"}  # fmt: skip
+_WAIT = {"bar", "barrier", "shfl", "vote", "ldmatrix", "mma", "mbarrier", "wgmma"}
 _ENDS = {"ret", "exit", "trap", "bra", "brx"}
 
 assert AT_BARRIER not in (DONE, FAULT), "waiting is neither"
@@ -96,6 +97,7 @@ class _Translation(Flow):
         head = [f'  %"{name}" = alloca {LLVM[self.register(name)]}' for name in f.registers]
         self._memory(result, names, local)
         prologue, self.lines = self.lines, []
+        self.tracked = frozenset() if self.bare else tracked(f)
         live = live_after(f)
         for at, item in enumerate(f.body):
             self.live = live[at]
@@ -190,6 +192,8 @@ class _Translation(Flow):
     def instruction(self, i: Instruction) -> None:
         """One instruction."""
         name = i.parts[0]
+        if self.tracked and name != "wgmma" and not is_move(i):
+            check_settled(self, i, _used(i))
         if name in _ENDS:
             self.end(i)
         elif name == "call":
@@ -200,6 +204,8 @@ class _Translation(Flow):
             MACHINE[name](self, i)
         elif name in TENSOR:
             TENSOR[name](self, i)
+        elif name in HOPPER:
+            HOPPER[name](self, i)
         elif name in RULES:
             RULES[name](self, i)
         else:
@@ -372,16 +378,21 @@ def _bits(found: Sequence[str], names: Mapping[str, int]) -> int:
 def _used(item: Instruction | Label) -> list[str]:
     if isinstance(item, Label):
         return []
-    begin = 0 if item.parts[0] in _NO_RESULT else 1
+    begin = 0 if _no_result(item) else 1
     text = " ".join((item.guard, *item.operands[begin:]))
     return _REGISTER.findall(text)
 
 
 def _defined(item: Instruction | Label) -> list[str]:
     """What an instruction always overwrites."""
-    if isinstance(item, Label) or item.parts[0] in _NO_RESULT or item.guard:
+    if isinstance(item, Label) or _no_result(item) or item.guard:
         return []
     return _REGISTER.findall(item.operands[0]) if item.operands else []
+
+
+def _no_result(i: Instruction) -> bool:
+    """Whether the first operand isn't a result: an address never is."""
+    return i.parts[0] in _NO_RESULT or not i.operands or i.operands[0].startswith("[")
 
 
 def _followers(function: Function, k: int, places: Mapping[str, int]) -> list[int]:

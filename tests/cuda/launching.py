@@ -14,12 +14,12 @@ TYPES = {
 SIGNATURE = 'extern "C" __global__ void k{}(const float* x, float* y, int n)'
 
 
-def kernels_of(bodies, before=""):
+def kernels_of(bodies, before="", arch="compute_80"):
     """Kernels of (x, y, n) with these bodies, by name, compiled together."""
     numbers = {name: k for k, name in enumerate(bodies)}
     text = "\n".join(f"{SIGNATURE.format(numbers[n])} {{ {b} }}" for n, b in bodies.items())
     text = f"{before}\n{text}" if before else text
-    made = ptx.load(nvrtc.ptx(text, options=("-lineinfo",)))
+    made = ptx.load(nvrtc.ptx(text, arch, ("-lineinfo",)))
     return {name: made[f"k{k}"] for name, k in numbers.items()}
 
 

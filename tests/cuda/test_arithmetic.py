@@ -247,7 +247,7 @@ def test_functions_of_the_cuda_library():
 @pytest.mark.parametrize(
     "text",
     ["mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%f1}, {%f1}, {%f1}, {%f1};",
-     "add.sat.s32 %r1, %r1, %r1;", "mov.u32 %r1, %clock;", "bar.sync 1, 64;",
+     "add.sat.s32 %r1, %r1, %r1;", "mov.u32 %r1, %clock;", "bar.red.popc.u32 %r1, 1, 64, %p1;",
      "cp.async.bulk.commit_group;",
      "ld.global.L7::never.u32 %r1, [%rd1];", "mov.b32 %r1, nowhere;"],
 )  # fmt: skip
