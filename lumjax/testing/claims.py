@@ -68,7 +68,8 @@ def checks(
     second = _slopes(program, second_order=second_order and not half)
     values = "rtol=8e-2, atol=4e-2" if half else "rtol=1e-4, atol=2e-5"
     if backend != "cpu":
-        held = f"testing.check_jit({{}}, backends=[{backend!r}], interpret=True, {{}})"
+        held = f"testing.check_jit({{}}, backends=[{backend!r}], interpret=True, {{}}"
+        held += ", rounding=True)" if half else ")"
         both = f"*testing.derivatives(f, args{second})"
         return [Check(held.format("f, args", values)), Check(held.format(both, near))]
     made = [
