@@ -26,6 +26,7 @@ class Settings:
 
     enable_x64: bool = False  # 64-bit dtypes are kept rather than narrowed
     fast_math: bool = False  # allow rewrites that hold only over part of the reals
+    default_matmul_precision: str = ""  # of float32 products that say nothing; "": float32
     grad_compat: str = "lumjax"  # "jax" restores JAX's NaN gradients
     backend: str = "cpu"  # where programs run
     interpret: bool = False  # jit evaluates every primitive by itself, without compiling
@@ -59,7 +60,7 @@ _SEARCH = (
     "verify",
     *(f.name for f in fields(Settings) if f.name.startswith("search_")),
 )
-_SEMANTIC = ("enable_x64", "fast_math", "grad_compat", "backend")
+_SEMANTIC = ("enable_x64", "fast_math", "grad_compat", "backend", "default_matmul_precision")
 # What else decides how programs are traced and run, as the bits of one number: a key is hashed by
 # every call of a jitted function, and modes that are off cost nothing there.
 MODES = (
@@ -75,12 +76,19 @@ def key_names() -> tuple[str, ...]:
 _WATCHED = ("debug_nans", "debug_infs", "debug_overflow")  # of every operation outside of jit
 
 
-_CHOICES = {"grad_compat": ("lumjax", "jax"), "backend": ("cpu", "cuda", "cuda:emulated")}
+PRECISIONS = (
+    "default", "fastest", "high", "highest", "bfloat16", "bfloat16_3x", "tensorfloat32", "float32",
+    "BF16_BF16_F32", "TF32_TF32_F32", "F32_F32_F32",
+)  # fmt: skip
+_CHOICES = {
+    "grad_compat": ("lumjax", "jax"),
+    "backend": ("cpu", "cuda", "cuda:emulated"),
+    "default_matmul_precision": ("", *PRECISIONS),
+}
 # Flags of JAX's that programs set and that mean nothing here; () stands for any value.
 _FLAGS_OF_JAX: dict[str, tuple[object, ...]] = {
     "jax_platform_name": ("cpu", "", None),
     "jax_platforms": ("cpu", "", None),
-    "jax_default_matmul_precision": (),
     "jax_default_prng_impl": ("threefry2x32",),
     "jax_threefry_partitionable": (True,),
     "jax_numpy_rank_promotion": ("allow",),
@@ -190,6 +198,8 @@ class Config:
                 fix="use a known name",
             )
         kind = known[short]
+        if short == "default_matmul_precision" and value is None:
+            value = ""  # as JAX has it
         if kind is float and isinstance(value, int) and not isinstance(value, bool):
             value = float(value)
         if type(value) is not kind:

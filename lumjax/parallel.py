@@ -24,18 +24,12 @@ def default_device(new_val: Any = None) -> Generator[None]:
 
 
 @contextmanager
-def default_matmul_precision(new_val: Any = None) -> Generator[None]:
-    """Ask for a precision of products inside the block; float32 products are always full."""
-    known = (
-        None, "default", "high", "highest", "bfloat16", "bfloat16_3x", "tensorfloat32", "float32",
-        "fastest",
-    )  # fmt: skip
-    if isinstance(new_val, str) and new_val not in known:
-        raise ArgumentValueError(
-            operation="default_matmul_precision", required=", ".join(map(repr, known)),
-            got=repr(new_val), fix="choose one of these",
-        )  # fmt: skip
-    yield
+def default_matmul_precision(new_val: str | None = None) -> Generator[None]:
+    """The precision of float32 products inside the block that are given none: a name that
+    `precision=` takes, or None for float32. It counts where a function is traced.
+    """
+    with config.scope(default_matmul_precision=new_val):
+        yield
 
 
 def _only(operation: str, allowed: tuple[str, ...], given: str) -> None:

@@ -50,7 +50,7 @@ def _lowered(
     """The kernel with tiles of at most so many rows and columns, and their shape; without a kernel
     if there would be too few of such tiles.
     """
-    prepared = prepare(group)
+    prepared = prepare(group, rounded=True)
     emitter = Emitter(prepared, target)
     roots = prepared.live()
     tiling = contraction(emitter, roots, reductions(r.term for r in roots))

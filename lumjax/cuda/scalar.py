@@ -15,6 +15,7 @@ import numpy as np
 
 from lumjax import dtype as dt
 from lumjax.errors import UnsupportedError
+from lumjax.kernel.rounded import MAY
 from lumjax.record import record
 from lumjax.trace.form import ReduceOp, ScalarOp
 
@@ -349,6 +350,7 @@ _COMPLEX: dict[str, Rule] = {
 }  # fmt: skip
 _OWN: dict[str, Rule] = {
     "select": _select, "cast": _cast, "hold": _hold, "bitcast": _bitcast,
+    **{op.name: _hold for op in MAY.values()},
     "nextafter": _nextafter, "is_finite": _is_finite, "complex": _make_complex,
     **{name: _compare(name) for name in COMPARISONS},
 }  # fmt: skip

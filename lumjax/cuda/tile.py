@@ -2,7 +2,7 @@
 
 Both sides go through shared memory, several slices of the sum under way at a time. Threads hold the
 tile's elements in registers, finish and store them: each a small grid of sums, or, where both sides
-are 16-bit floats, the parts of products that tensor cores compute for a warp.
+are 16-bit floats or may be rounded, the parts of products that tensor cores compute for a warp.
 """
 
 from __future__ import annotations
@@ -21,10 +21,12 @@ from lumjax.cuda.scalar import SIXTEEN, Value, value_type
 from lumjax.cuda.staging import Side, Staging, forget, loads_of
 from lumjax.errors import UnsupportedError
 from lumjax.kernel import ir
+from lumjax.kernel.emit import CAST
 from lumjax.kernel.ir import Tile
+from lumjax.kernel.rounded import rounding_of
 from lumjax.record import record
 from lumjax.trace import dim as dims
-from lumjax.trace.form import ScalarOp, Trait
+from lumjax.trace.form import Rounding, ScalarOp, Trait
 
 WARP = 32
 DEPTH, DEPTH_OF_CORES = 16, 32  # of a slice of the sum
@@ -111,6 +113,7 @@ class Cores(Protocol):
     height: int  # rows and columns that are in shared memory
     width: int
     kind: str
+    turns: bool  # whether sides are in shared memory as they are read, along the sum or not
 
     def declare(self, body: Body) -> None:
         """Zeros in registers, and where in the tile the thread is."""
@@ -126,22 +129,36 @@ class Cores(Protocol):
 
 
 def plan_of(stmt: Tile, threads: int) -> Cores:
-    """Tensor cores where both sides are 16-bit floats, else a grid."""
-    kinds = {narrow(v).dtype for v in (stmt.lhs, stmt.rhs)}
-    if len(kinds) == 1 and kinds <= set(SIXTEEN) and stmt.dtype == dt.float32:
+    """Tensor cores where both sides are 16-bit floats or may be rounded, else a grid."""
+    sides = stmt.lhs, stmt.rhs
+    kinds = {narrow(v).dtype for v in sides}
+    rounded = all(rounding_of(v) for v in sides)
+    if stmt.dtype == dt.float32 and len(kinds) == 1 and (rounded or kinds <= set(SIXTEEN)):
         fragments = fragments_of(stmt.rows, stmt.cols, threads // WARP)
         if fragments is not None:
-            return _Products(kinds.pop(), *fragments)
+            kind = kinds.pop()
+            return _Products(kind, *fragments) if kind in SIXTEEN else _Thin(*fragments)
     return _Grid(value_type(stmt.dtype), stmt, grid_of(stmt.rows, stmt.cols, threads), threads)
 
 
 def narrow(value: ir.Value) -> ir.Value:
-    """A 16-bit float that is made wider only to be multiplied: the float itself."""
-    if isinstance(value, ir.ApplyValue) and Trait.CAST in value.op.traits:
-        (inner,) = value.args
-        if inner.dtype in SIXTEEN and value.dtype == dt.float32:
+    """What tensor cores multiply: the 16-bit float that is made wider only to be multiplied, or
+    that the value may be rounded to; else the value.
+    """
+    match rounding_of(value), value:
+        case Rounding.BF16, ir.ApplyValue(args=(inner,)):
+            return ir.ApplyValue(CAST, (inner,), dt.bfloat16)
+        case Rounding.TF32, ir.ApplyValue(args=(inner,)):
             return inner
-    return value
+        case _, ir.ApplyValue(op=op, args=(inner,), dtype=dt.float32) if Trait.CAST in op.traits:
+            return inner if inner.dtype in SIXTEEN else value
+        case _:
+            return value
+
+
+def _bare(value: ir.Value) -> ir.Value:
+    """The value as its dtype has it."""
+    return value.args[0] if isinstance(value, ir.ApplyValue) and rounding_of(value) else value
 
 
 def sides_of(stmt: Tile, plan: Cores, names: Sequence[str]) -> tuple[Side, Side]:
@@ -153,10 +170,9 @@ def sides_of(stmt: Tile, plan: Cores, names: Sequence[str]) -> tuple[Side, Side]
     for value, name, (var, first, end, count) in zip(
         (stmt.lhs, stmt.rhs), names, places, strict=False
     ):
-        kind, deep = plan.kind, False
-        if plan.kind == "u16":
-            value = narrow(value)
-            deep = bool(stmt.k) and not _along(value, var)
+        kind = plan.kind
+        value = narrow(value) if kind == "u16" else _bare(value)
+        deep = plan.turns and bool(stmt.k) and not _along(value, var)
         made.append(Side(value, var, first, end, count, kind, deep, name))
     return made[0], made[1]
 
@@ -252,6 +268,8 @@ def _each(body: Body, name: str, count: int) -> Generator[None]:
 
 class _Grid:
     """Each thread computes a small grid of elements."""
+
+    turns = False
 
     def __init__(self, kind: str, stmt: Tile, grid: Grid, threads: int) -> None:
         self.kind, self.grid, self.depth = kind, grid, DEPTH
@@ -353,7 +371,9 @@ class _Products:
     """Each warp computes products on tensor cores."""
 
     kind = "u16"
+    turns = True
     depth = DEPTH_OF_CORES
+    steps = 16  # of the sum, in one product
 
     def __init__(self, dtype: dt.DType, fragments: Fragments, idle: bool) -> None:
         self.dtype, self.fragments, self.idle = dtype, fragments, idle
@@ -379,7 +399,7 @@ class _Products:
         d = body.fresh("d")
         with (
             body.scope(f"if ({self.warp} < {f.rows * f.cols})" if self.idle else ""),
-            _each(body, d, self.depth // 16),
+            _each(body, d, self.depth // self.steps),
         ):
             self._multiply(body, slot, sides, d)
 
@@ -417,6 +437,31 @@ class _Products:
             body.add(f"const int {col} = {self.col} + {COLUMNS} * {j} + {right};")
             tests = [f"{self.warp} < {f.rows * f.cols}"] if self.idle else []
             yield row, col, f"{self.sums}[{i}][{j}][{e}]", tests
+
+
+class _Thin(_Products):
+    """The same of float32 values, which are rounded to ten bits behind the point."""
+
+    kind = "float"
+    depth, steps = DEPTH, 8
+
+    def __init__(self, fragments: Fragments, idle: bool) -> None:
+        super().__init__(dt.float32, fragments, idle)
+
+    def _multiply(self, body: Body, slot: str, sides: tuple[Side, Side], d: str) -> None:
+        f, at = self.fragments, f"8 * {d} + ({self.lane} & 3)"
+        a, b, i, j, e = (body.fresh(n) for n in "abije")
+        left, right = sides
+        row, col = (f"{n} + ({self.lane} >> 2)" for n in (self.row, self.col))
+        body.add(f"u32 {a}[{f.down}][4], {b}[{f.across}][2];")
+        with _each(body, i, f.down), _each(body, e, 4):
+            place, depth = f"{row} + {ROWS} * {i} + 8 * ({e} & 1)", f"{at} + 4 * ({e} >> 1)"
+            body.add(f"{a}[{i}][{e}] = lj_ten_bits({left.cell(slot, depth, place)});")
+        with _each(body, j, f.across), _each(body, e, 2):
+            place = f"{col} + {COLUMNS} * {j}"
+            body.add(f"{b}[{j}][{e}] = lj_ten_bits({right.cell(slot, f'{at} + 4 * {e}', place)});")
+        with _each(body, i, f.down), _each(body, j, f.across):
+            body.add(f"lj_mma_tf32({self.sums}[{i}][{j}], {a}[{i}], {b}[{j}]);")
 
 
 def _word(test: bool) -> str:

@@ -470,7 +470,8 @@ class _Encoder:
         for atom, m in zip(eqn.inputs, (form.lhs, form.rhs), strict=True):
             coords, valid = _through(m, domain, {})
             value = yield _Pull(atom, coords, logical_and(request.valid, valid))
-            factors.append(self.ops.cast(self._masked(value, valid, request.valid), out.dtype))
+            value = self.ops.cast(self._masked(value, valid, request.valid), out.dtype)
+            factors.append(self.ops.rounded(value, form.rounding))
         body = self.ops.mul(*factors)
         if not binders:
             return body

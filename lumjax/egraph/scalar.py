@@ -10,9 +10,10 @@ from lumjax import dtype as dt
 from lumjax.kernel.digest import stable_text
 from lumjax.kernel.evaluate import convert
 from lumjax.kernel.region import Region
+from lumjax.kernel.rounded import MAY
 from lumjax.kernel.term import Apply, Lit, Term
 from lumjax.trace.core import Eqn
-from lumjax.trace.form import Map, ScalarOp, Trait
+from lumjax.trace.form import Map, Rounding, ScalarOp, Trait
 
 
 def _recip(x: Any) -> Any:
@@ -50,6 +51,7 @@ OPS: dict[str, ScalarOp] = {
         ScalarOp("square", 1, np.square),
         ScalarOp("is_finite", 1, np.isfinite),
         ScalarOp("eq", 2, np.equal),
+        *MAY.values(),
     )
 }
 
@@ -68,9 +70,13 @@ def literal(value: Any, dtype: dt.DType) -> Lit:
 
 
 class Operations:
-    """The scalar operations of a region, and those that rules introduce, by unique names."""
+    """The scalar operations of a region, and those that rules introduce, by unique names.
 
-    def __init__(self, region: Region) -> None:
+    `rounds`: sides of contractions say what they may be rounded to.
+    """
+
+    def __init__(self, region: Region, rounds: bool = False) -> None:
+        self.rounds = rounds
         self.by_name: dict[str, ScalarOp] = {}
         self._same: dict[tuple[str, str, str], ScalarOp] = {}
         for eqn, form in zip(region.eqns, region.forms, strict=True):
@@ -109,6 +115,12 @@ class Operations:
     def mul(self, x: Term, y: Term) -> Term:
         """The product."""
         return Apply(self.by_name["mul"], (x, y), x.dtype)
+
+    def rounded(self, term: Term, rounding: Rounding | None) -> Term:
+        """The term as the side of a contraction."""
+        if rounding is None or not self.rounds:
+            return term
+        return Apply(self.by_name[MAY[rounding].name], (term,), term.dtype)
 
     def select(self, condition: Term, on_true: Term, on_false: Term) -> Term:
         """on_true where condition, else on_false."""

@@ -31,9 +31,11 @@ from lumjax.kernel.lower import lower as lower_group
 from lumjax.kernel.region import Region
 from lumjax.kernel.schedule import DEFAULT, Schedule
 from lumjax.kernel.term import Axis, Group, Reduction, Root, subterms
-from lumjax.target import Target
+from lumjax.target import Backend, Target
+from lumjax.trace.form import Contract, Form
 
 ITERATIONS = 8  # of every ruleset
+_ALIKE = 1.01  # times the cost of a plan: another is as good
 _RIVALS = 2  # plans that profiling compares with the best one
 
 
@@ -50,10 +52,20 @@ def search(
     if found is None:
         operations = Operations(region)
         found = _Search(region, target, budget, operations).run(make)
+        if target.backend is Backend.CUDA and any(_rounds(f) for f in region.forms):
+            rounded = Operations(region, rounds=True)
+            other = _Search(region, target, budget, rounded).run(make)
+            if other.plan.cost <= found.plan.cost * _ALIKE:  # to round is a permission
+                found = other
         save_plan(
             plan_key(region, target, budget, config.fast_math), found.plan, operations, found.report
         )
     return found
+
+
+def _rounds(form: Form) -> bool:
+    """Whether a contraction may round its sides: only GPUs multiply faster then."""
+    return isinstance(form, Contract) and form.rounding is not None
 
 
 def lower_for(target: Target) -> Lower:

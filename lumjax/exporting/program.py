@@ -27,6 +27,7 @@ from lumjax.grad.forward import stop_gradient_p
 from lumjax.ops import PRIMITIVES
 from lumjax.ops.conv import ConvDimensionNumbers
 from lumjax.ops.fourier import FftType
+from lumjax.ops.precision import DotAlgorithmPreset, Precision
 from lumjax.ops.windows import GatherDimensionNumbers, ScatterDimensionNumbers
 from lumjax.trace import dim as dims
 from lumjax.trace.aval import ShapedArray
@@ -38,7 +39,9 @@ from lumjax.trace.form import GatherMode
 _OTHERS: dict[str, Primitive] = {
     p.name: p for p in (cond_p, name_p, scan_p, stop_gradient_p, while_p)
 }
-_ENUMS: dict[str, type[Enum]] = {e.__name__: e for e in (FftType, GatherMode)}
+_ENUMS: dict[str, type[Enum]] = {
+    e.__name__: e for e in (DotAlgorithmPreset, FftType, GatherMode, Precision)
+}
 _TUPLES: dict[str, Any] = {
     t.__name__: t for t in (ConvDimensionNumbers, GatherDimensionNumbers, ScatterDimensionNumbers)
 }

@@ -24,6 +24,7 @@ import numpy as np
 
 from lumjax import dtype as dt
 from lumjax.kernel.rewrite import separate
+from lumjax.kernel.rounded import epsilon
 from lumjax.kernel.term import (
     Apply,
     Axis,
@@ -376,7 +377,7 @@ class _Run:
         if self.grid < 0:
             rounded = self.grid == ROUNDED or self.noise.random() < 0.5
             return convert(convert(value, term.dtype), value.dtype) if rounded else value
-        unit = ROUNDING * float(dt.finfo(term.dtype).eps)
+        unit = ROUNDING * epsilon(term)
         with np.errstate(all="ignore"):
             return value * (1 + unit * self.noise.uniform(-1, 1, value.shape))
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from lumjax.kernel.evaluate import identity
 from lumjax.kernel.rewrite import axis_symbol, followed, index_pairs, rebuild, rewrite
+from lumjax.kernel.rounded import exact, may_round, rounding_of
 from lumjax.kernel.term import (
     Apply,
     Axis,
@@ -55,9 +56,12 @@ class Prepared:
         return tuple(r for r in self.group.roots if not any(_is(a.extent, 0) for a in r.axes))
 
 
-def prepare(group: Group) -> Prepared:
-    """All three steps."""
-    return collapse(flatten(parametrise(group)))
+def prepare(group: Group, rounded: bool = False) -> Prepared:
+    """All three steps. Unless `rounded`, nothing may be rounded further than dtypes say."""
+    prepared = flatten(parametrise(group))
+    if not rounded and may_round(prepared.group):
+        prepared = _exact(prepared)
+    return collapse(prepared)
 
 
 def offset(shape: tuple[Dim, ...], coords: Iterable[Dim]) -> Dim:
@@ -244,6 +248,14 @@ def _flat(buffer: Buffer) -> Buffer:
 def _replaced(prepared: Prepared, roots: tuple[Root, ...], memo: dict[Term, Term]) -> Prepared:
     origin = {new: prepared.origin[old] for old, new in memo.items() if old in prepared.origin}
     return Prepared(Group(roots), prepared.sizes, origin, prepared.buffers)
+
+
+def _exact(prepared: Prepared) -> Prepared:
+    """All sides of contractions as they are; each stands for itself, not for what it may become."""
+    memo: dict[Term, Term] = {}
+    roots = exact(prepared.group, memo).roots
+    kept = {old: new for old, new in memo.items() if not rounding_of(old)}
+    return _replaced(prepared, roots, kept)
 
 
 def collapse(prepared: Prepared) -> Prepared:

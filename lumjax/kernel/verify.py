@@ -38,6 +38,7 @@ from lumjax.kernel.evaluate import (
 from lumjax.kernel.guard import Canaries
 from lumjax.kernel.ir import Kernel
 from lumjax.kernel.prepare import Prepared, parametrise
+from lumjax.kernel.rounded import epsilon
 from lumjax.kernel.term import Buffer, Group, Reduction, Root, free_names, subterms
 from lumjax.record import record
 from lumjax.trace import dim as dims
@@ -485,10 +486,12 @@ def tolerances(root: Root, wide: Array) -> Array:
 def precision(root: Root) -> float:
     """The epsilon of the root's coarsest dtype, times the square root of its number of sums."""
     found = list(subterms(root.term))
-    floats = [t.dtype for t in found if dt.is_inexact(t.dtype)]
+    floats = [epsilon(t) for t in found if dt.is_inexact(t.dtype)]
     if not floats:
         return 0.0
-    eps = max(float(dt.finfo(d).eps) for d in (*floats, root.buffer.dtype) if dt.is_inexact(d))
+    if dt.is_inexact(root.buffer.dtype):
+        floats.append(float(dt.finfo(root.buffer.dtype).eps))
+    eps = max(floats)
     return eps * math.sqrt(1 + sum(isinstance(t, Reduction) for t in found))
 
 

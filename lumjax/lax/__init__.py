@@ -74,6 +74,7 @@ from lumjax.lax.windows import (
 )
 from lumjax.ops import (
     ConvDimensionNumbers,
+    DotAlgorithmPreset,
     DotDimensionNumbers,
     FftType,
     GatherDimensionNumbers,

@@ -60,7 +60,10 @@ from lumjax.ops.reduce import (
     reduce_xor_p,
 )
 from lumjax.ops.contract import (
-    canonical_precision, dot, dot_general, dot_general_p, DotDimensionNumbers, Precision,
+    dot, dot_general, dot_general_p, DotDimensionNumbers,
+)
+from lumjax.ops.precision import (
+    canonical_precision, DotAlgorithmPreset, Precision,
 )
 from lumjax.ops.barrier import (
     barrier, barrier_p,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from enum import Enum
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -27,6 +26,7 @@ from lumjax.ops.checks import (
 )
 from lumjax.ops.compare import ne
 from lumjax.ops.elementwise import add, cast, promote_values
+from lumjax.ops.precision import Canonical, canonical_precision, rounding
 from lumjax.ops.view import shape_of, transpose, zeros
 from lumjax.trace.aval import ShapedArray
 from lumjax.trace.batch import MappedAxis
@@ -40,45 +40,6 @@ DotDimensionNumbers: TypeAlias = tuple[
     _Pair, _Pair
 ]  # (contracting, batch), each (lhs axes, rhs axes)
 _Tangents: TypeAlias = Sequence[Value | None]
-
-
-class Precision(Enum):
-    """How exactly a contraction multiplies. float32 means float32 unless a caller asks for less."""
-
-    DEFAULT = "default"
-    HIGH = "high"
-    HIGHEST = "highest"
-
-    @classmethod
-    def _missing_(cls, value: object) -> Precision | None:
-        return cls.DEFAULT if value is None else None
-
-    def __str__(self) -> str:
-        return self.name
-
-
-_PRECISIONS = {
-    "default": Precision.DEFAULT, "fastest": Precision.DEFAULT, "bfloat16": Precision.DEFAULT,
-    "high": Precision.HIGH, "tensorfloat32": Precision.HIGH, "bfloat16_3x": Precision.HIGH,
-    "highest": Precision.HIGHEST, "float32": Precision.HIGHEST,
-}  # fmt: skip
-
-
-def canonical_precision(precision: Any) -> Precision | None:
-    """A Precision, its name, a pair of two equal ones, or None, as a Precision or None."""
-    if precision is None or isinstance(precision, Precision):
-        return precision
-    if isinstance(precision, str) and precision.lower() in _PRECISIONS:
-        return _PRECISIONS[precision.lower()]
-    if isinstance(precision, (tuple, list)) and len(precision) == 2:
-        found = [p for p in map(canonical_precision, precision) if p is not None]
-        return max(found, key=list(Precision).index, default=None)
-    raise ArgumentValueError(
-        operation="precision",
-        required=f"one of {', '.join(_PRECISIONS)}, a pair of them, or None",
-        got=repr(precision),
-        fix="leave it out for full precision",
-    )
 
 
 def sum_of_products_dtype(dtype: dt.DType, preferred: dt.DType | None) -> dt.DType:
@@ -147,7 +108,7 @@ def _aval(
     rhs: ShapedArray,
     *,
     dimension_numbers: DotDimensionNumbers,
-    precision: Precision | None,
+    precision: Canonical | None,
     preferred_element_type: dt.DType | None,
 ) -> tuple[ShapedArray, ...]:
     (lc, rc), (lb, rb) = dimension_numbers
@@ -187,7 +148,7 @@ def _eval(
     y: NDArray,
     *,
     dimension_numbers: DotDimensionNumbers,
-    precision: Precision | None,
+    precision: Canonical | None,
     preferred_element_type: dt.DType | None,
 ) -> tuple[NDArray]:
     (lc, rc), (lb, rb) = dimension_numbers
@@ -208,7 +169,7 @@ def _form(
     rhs: ShapedArray,
     *,
     dimension_numbers: DotDimensionNumbers,
-    precision: Precision | None,
+    precision: Canonical | None,
     preferred_element_type: dt.DType | None,
 ) -> Form:
     if dt.is_bool(lhs.dtype):
@@ -231,6 +192,7 @@ def _form(
         IndexMap(domain, tuple([x[k] for k in range(lhs.ndim)])),
         IndexMap(domain, tuple([y[k] for k in range(rhs.ndim)])),
         len(lc),
+        rounding(precision, lhs.dtype, preferred_element_type or lhs.dtype),
     )
 
 
@@ -256,7 +218,7 @@ def _transpose(
     inputs: Sequence[Any],
     *,
     dimension_numbers: DotDimensionNumbers,
-    precision: Precision | None,
+    precision: Canonical | None,
     preferred_element_type: dt.DType | None,
 ) -> _Tangents:
     if (ct := cts[0]) is None:
@@ -276,7 +238,7 @@ def _operand_cotangent(
     other: Value,
     axes: tuple[tuple[int, ...], ...],
     wanted_first: bool,
-    precision: Precision | None,
+    precision: Canonical | None,
 ) -> Value:
     """Contract the cotangent with the other operand over that operand's free axes."""
     contracting, batch, other_contracting, other_batch = axes
@@ -301,7 +263,7 @@ def _batch(
     dims: Dims,
     *,
     dimension_numbers: DotDimensionNumbers,
-    precision: Precision | None,
+    precision: Canonical | None,
     preferred_element_type: dt.DType | None,
 ) -> Batched:
     (lc, rc), (lb, rb) = dimension_numbers

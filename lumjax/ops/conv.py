@@ -31,8 +31,9 @@ from lumjax.ops.checks import (
     static_ints,
     text,
 )
-from lumjax.ops.contract import canonical_precision, check_preferred, sum_of_products_dtype
+from lumjax.ops.contract import check_preferred, sum_of_products_dtype
 from lumjax.ops.elementwise import add, cast, promote_values
+from lumjax.ops.precision import canonical_precision, rounding
 from lumjax.ops.spread import Spread
 from lumjax.ops.view import moveaxis, pad_p, reshape, rev, shape_of, zeros
 from lumjax.trace.aval import ShapedArray
@@ -376,7 +377,10 @@ def _form(x: ShapedArray, w: ShapedArray, **p: Any) -> Contract:
         valid, hit = logical_and(valid, inside), logical_and(hit, hits)
     valid = logical_and(valid, hit)
     return Contract(
-        IndexMap(domain, tuple(lhs), valid), IndexMap(domain, tuple(rhs), hit), len(term)
+        IndexMap(domain, tuple(lhs), valid),
+        IndexMap(domain, tuple(rhs), hit),
+        len(term),
+        rounding(p["precision"], x.dtype, out.dtype),
     )
 
 

@@ -119,17 +119,28 @@ class Move:
     scalars: tuple[tuple[str, int], ...] = ()
 
 
+class Rounding(Enum):
+    """What the float32 sides of a contraction may be rounded to before they are multiplied, where a
+    machine is faster so.
+    """
+
+    TF32 = "tf32"  # ten bits behind the point
+    BF16 = "bf16"  # seven
+
+
 @record
 class Contract:
     """out[o] = sum over k of lhs[lhs_map(o, k)] * rhs[rhs_map(o, k)].
 
     Both maps have the domain (*output dims, *reduced dims); `reduced` is the number of trailing
     reduced dims. An invalid coordinate reads as 0. Matrix products and convolutions are both this.
+    Elements of both sides may be rounded as far as `rounding` says; nobody has to.
     """
 
     lhs: IndexMap
     rhs: IndexMap
     reduced: int
+    rounding: Rounding | None = None
 
 
 @record

@@ -1,4 +1,4 @@
-"""The text of ten kernels, which people have read: read it when it changes, and write it anew.
+"""The text of eleven kernels, which people have read: read it when it changes, and write it anew.
 
 python -m tests.cuda.test_golden            writes tests/golden/cuda_*.cu
 """
@@ -14,10 +14,11 @@ import lumjax.dtype as dt
 from lumjax.cuda.header import HEADER
 from lumjax.cuda.render import render
 from lumjax.kernel.ir import ApplyValue
-from lumjax.trace.form import ReduceOp
+from lumjax.trace.form import ReduceOp, Rounding
 from tests.cpu.kernels import map_kernel, op
 from tests.cpu.test_tile import matmul
 from tests.cuda.test_render import chosen, large, reversed_rows, rows
+from tests.cuda.test_rounded import product as rounded
 from tests.cuda.test_tiles import product
 
 GOLDEN = Path(__file__).parent.parent / "golden"
@@ -33,6 +34,7 @@ KERNELS = {
     "large": large,
     "tile": lambda: matmul(64, 96, 80, 8, 48),
     "products": lambda: product(128, 256, 512, 64, 128, B16),
+    "rounded": lambda: rounded(128, 256, 512, 64, 128, Rounding.TF32, (False, True)),
     "term": lambda: product(100, 96, 80, 32, 32, F16, (True, True), left=lambda v: ApplyValue(
         MAXIMUM, (v, v), v.dtype)),
 }  # fmt: skip

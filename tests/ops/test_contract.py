@@ -124,21 +124,6 @@ def test_negative_axes_count_from_the_end():
     assert contract.dot_general(x, y, (((-1,), (-2,)), ((), ()))).shape == (2, 4)
 
 
-@pytest.mark.parametrize(
-    ("given", "want"),
-    [
-        (None, None),
-        ("highest", contract.Precision.HIGHEST),
-        ("tensorfloat32", contract.Precision.HIGH),
-        (contract.Precision.DEFAULT, contract.Precision.DEFAULT),
-        (("default", "highest"), contract.Precision.HIGHEST),
-        ((None, None), None),
-    ],
-)
-def test_precision_names(given, want):
-    assert contract.canonical_precision(given) is want
-
-
 def test_symbolic_sizes_contract():
     n = symbol("n", 1)
     x, y = ShapedArray((n, 3), dt.float32), ShapedArray((3, n), dt.float32)
