@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from lumjax import dtype as dt
-from lumjax.cpu.emit import Function, Reg, constant
+from lumjax.cpu.emit import Function, Reg, bits, constant
 from lumjax.record import record
 
 SIXTEEN = (dt.float16, dt.bfloat16)
@@ -218,14 +218,30 @@ def _to_float(f: Function, v: Lanes, to: dt.DType) -> Reg:
 
 def _saturate(f: Function, reg: Reg, to: dt.DType) -> Reg:
     """Float -> integer: towards zero, clamped to the range, NaN to 0."""
-    kind = storage_type(to)
-    name = "llvm.fptosi.sat" if to in dt.SIGNED else "llvm.fptoui.sat"
-    source = f"v{reg.lanes}" if reg.lanes > 1 else ""
+    kind, signed = storage_type(to), to in dt.SIGNED
+    if reg.lanes > 1:
+        return _saturate_lanes(f, reg, kind, signed)
     suffix = {"float": "f32", "double": "f64"}[reg.type]
-    full = f"{name}.{source}{kind}.{source}{suffix}"
-    result = Reg("", kind, reg.lanes)
-    f.module.declare(full, result.full, [reg.full])
-    return replace(result, text=f.pure(f"call {result.full} @{full}({reg})"))
+    full = f"llvm.{'fptosi' if signed else 'fptoui'}.sat.{kind}.{suffix}"
+    f.module.declare(full, kind, [reg.full])
+    return Reg(f.pure(f"call {kind} @{full}({reg})"), kind)
+
+
+def _saturate_lanes(f: Function, reg: Reg, kind: str, signed: bool) -> Reg:
+    """The same for vectors, whose intrinsic LLVM takes apart into lanes with branches. What the
+    conversion makes of a lane beyond the range is not defined, and not chosen.
+    """
+    width = bits(kind) - signed
+    low, high = -(1 << width) if signed else 0, 1 << width
+
+    def outside(predicate: str, bound: float, value: int, otherwise: Reg) -> Reg:
+        test = f.compare(f"fcmp {predicate}", reg, constant(reg.type, bound, reg.lanes))
+        return f.select(test, constant(kind, value, reg.lanes), otherwise)
+
+    found = f.convert("fptosi" if signed else "fptoui", reg, kind)
+    found = outside("oge", float(high), high - 1, found)
+    found = outside("olt", float(low), low, found)
+    return f.select(f.compare("fcmp uno", reg, reg), constant(kind, 0, reg.lanes), found)
 
 
 def _to_integer(f: Function, v: Lanes, to: dt.DType) -> Reg:

@@ -86,6 +86,14 @@ def number(reg: Reg) -> int | None:
     return int(text) if reg.lanes == 1 and text.lstrip("-").isdigit() else None
 
 
+def everywhere(reg: Reg) -> int | None:
+    """The value that a constant integer has in every lane, else None."""
+    if reg.lanes == 1:
+        return number(reg)
+    _, _, text = reg.text.removesuffix(")").rpartition(f"splat ({reg.type} ")
+    return int(text) if text.lstrip("-").isdigit() else None
+
+
 def is_zero(reg: Reg) -> bool:
     """Whether a constant has no bit set."""
     return reg.text in ("0", "false", "0x0000000000000000")

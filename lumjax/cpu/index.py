@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import assert_never
 
-from lumjax.cpu.emit import Function, Reg, constant, listed, number
+from lumjax.cpu.emit import Function, Reg, constant, everywhere, listed, number
 from lumjax.record import record
 from lumjax.trace.dim import Dim, Expr, IndexOp, bounds
 
@@ -191,8 +191,11 @@ class Indexer:
     def _natural(self, operation: str, x: Reg, y: Reg, short: bool) -> Reg:
         if not short:
             return self.f.binary(operation, x, y)
-        narrow = [self.f.convert("trunc", v, "i32") for v in (x, y)]
-        return self.f.convert("zext", self.f.binary(operation, *narrow), "i64")
+        divisor = everywhere(y)  # written out, LLVM sees it and multiplies instead
+        assert divisor is not None, "only constants are known to be short"
+        narrow = self.f.convert("trunc", x, "i32")
+        short_one = self.f.binary(operation, narrow, constant("i32", divisor, x.lanes))
+        return self.f.convert("zext", short_one, "i64")
 
     def _floor(self, quotient: bool, x: Reg, y: Reg) -> Reg:
         f, zero = self.f, constant("i64", 0, x.lanes)

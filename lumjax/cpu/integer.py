@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lumjax.cpu.emit import Function, Reg, bits, constant
+from lumjax.cpu.emit import Function, Reg, bits, constant, everywhere
 
 
 def _constant(x: Reg, value: int) -> Reg:
@@ -21,8 +21,17 @@ def _safe(f: Function, y: Reg, is_signed: bool) -> tuple[Reg, Reg, Reg | None]:
     return f.select(bad, _constant(y, 1), y), zero, minus
 
 
+def _cannot_trap(y: Reg) -> bool:
+    """Whether a divisor is a constant that cannot trap: LLVM multiplies instead, as long as it
+    sees the constant.
+    """
+    return everywhere(y) not in (None, 0, -1)
+
+
 def divide(f: Function, x: Reg, y: Reg, is_signed: bool) -> Reg:
     """Truncated; x / 0 has every bit set; INT_MIN / -1 is INT_MIN."""
+    if _cannot_trap(y):
+        return f.binary("sdiv" if is_signed else "udiv", x, y)
     safe, zero, minus = _safe(f, y, is_signed)
     quotient = f.binary("sdiv" if is_signed else "udiv", x, safe)
     if minus is not None:
@@ -32,6 +41,8 @@ def divide(f: Function, x: Reg, y: Reg, is_signed: bool) -> Reg:
 
 def remainder(f: Function, x: Reg, y: Reg, is_signed: bool) -> Reg:
     """The remainder of truncated division; x rem 0 is x, INT_MIN rem -1 is 0."""
+    if _cannot_trap(y):
+        return f.binary("srem" if is_signed else "urem", x, y)
     safe, zero, _ = _safe(f, y, is_signed)
     return f.select(zero, x, f.binary("srem" if is_signed else "urem", x, safe))
 

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from lumjax import dtype as dt
+from lumjax.kernel.columns import Joined, join
 from lumjax.kernel.emit import (
     Emitter,
     Scope,
@@ -48,6 +49,7 @@ from lumjax.kernel.tiles import (
 )
 from lumjax.kernel.window import copied, relaid
 from lumjax.trace import dim as dims
+from lumjax.trace.dim import Dim
 
 TILE_WORK = 1 << 20  # multiply-adds per job: tens of microseconds
 FEW_JOBS = 8
@@ -81,7 +83,10 @@ def contraction(
     if split is not None:
         new = reductions(r.term for r in split.roots)
         tiling = _tiling(emitter, split.roots, new, split.remainders)
-        return None if tiling is None else replace(tiling, places=split.places, ends=split.ends)
+        if tiling is None:
+            return None
+        places = [(b, (_among(tiling, at), _among(tiling, mask))) for b, (at, mask) in split.places]
+        return replace(tiling, places=tuple(places), ends=split.ends)
     return _tiling(emitter, roots, found)
 
 
@@ -111,6 +116,11 @@ def _tiling(
             return None
     if order[-1] in left or (order[-1] not in right and _strided(sides, left[-1], right[-1])):
         sides, left, right = (sides[1], sides[0]), right, left
+    wider = _joined(emitter, roots, term, right)
+    if wider is not None:
+        new = reductions(r.term for r in wider.roots)
+        tiling = _tiling(emitter, wider.roots, new, outside)
+        return None if tiling is None else replace(tiling, joined=(wider, *tiling.joined))
     m, n = max(left, key=lambda a: (extent(emitter, [a]) >= 4, left.index(a))), right[-1]
     if extent(emitter, [n]) < NARROW and extent(emitter, term.axes) >= SHALLOW:
         n = max(right, key=lambda a: (min(NARROW, extent(emitter, [a])), right.index(a)))
@@ -130,6 +140,26 @@ def _tiling(
         return None  # the left side would be staged in scratch, which must have a constant size
     tiling = Tiling(tuple(roots), term, sides[0], sides[1], m, n, outer, k, rows, cols)
     return replace(tiling, dots=dots)
+
+
+def _among(tiling: Tiling, at: Dim) -> Dim:
+    """An offset among the axes of a tiling that joined some."""
+    for joined in tiling.joined:
+        at = joined.place(at)
+    return at
+
+
+def _joined(
+    emitter: Emitter, roots: Sequence[Root], term: Reduction, right: Sequence[Axis]
+) -> Joined | None:
+    """The roots with the last two axes of the right side as one, where the last alone leaves much
+    of a vector empty.
+    """
+    assert emitter.target is not None, "tiles are shaped for a target"
+    lanes = emitter.target.lanes(dt.accumulation_dtype(term.dtype).itemsize)
+    if len(right) < 2 or extent(emitter, right[-1:]) >= lanes or emitter.schedule.right:
+        return None
+    return join(emitter, roots, term.body, right[-2], right[-1])
 
 
 def _matrix(emitter: Emitter, term: Reduction, side: Term, last: Axis) -> bool:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lumjax.kernel.emit import Emitter, Inside, Scope, unit_strides
+from lumjax.kernel.emit import Emitter, Inside, Scope
 from lumjax.kernel.ir import LoopKind
 from lumjax.kernel.rewrite import axis_symbol
 from lumjax.kernel.share import extent, one_job, over_pieces, over_rows, work
-from lumjax.kernel.term import Axis, Root, free_names, loads
+from lumjax.kernel.term import Axis, Load, Root, free_names, loads
 from lumjax.trace import dim as dims
 
 BLOCK = 16  # elements: a cache line of float32
@@ -51,8 +51,14 @@ def crossing(emitter: Emitter, roots: Sequence[Root]) -> Axis | None:
     """
     *others, last = roots[0].axes
     both = [t for r in roots for t in loads(r.term) if last.name in free_names(t)]
-    found = [a for a in others if unit_strides(both, a) and extent(emitter, [a]) >= BLOCK]
+    walked = [a for a in others if any(_beside(t, a) for t in both)]
+    found = [a for a in walked if extent(emitter, [a]) >= BLOCK]
     return found[-1] if found and extent(emitter, [last]) >= BLOCK else None
+
+
+def _beside(load: Load, axis: Axis) -> bool:
+    """Whether neighbours along the axis lie side by side."""
+    return dims.same(dims.coefficient(load.coords[0], axis.name) or 0, 1)
 
 
 def _blocks(

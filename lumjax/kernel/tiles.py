@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from lumjax import dtype as dt
+from lumjax.kernel.columns import Joined
 from lumjax.kernel.emit import (
     CAST,
     Emitter,
@@ -62,6 +63,7 @@ class Tiling:
     dots: bool = False  # both sides lie along the sum: vectors go along it, nothing is copied
     places: tuple[tuple[str, tuple[Dim, Dim]], ...] = ()  # see residue.py: Cut
     ends: tuple[tuple[str, Dim], ...] = ()
+    joined: tuple[Joined, ...] = ()  # axes that became one, first ones first
 
 
 @record

@@ -85,19 +85,19 @@ def compare(kern, arrays, sizes=None, rtol=1e-5, atol=1e-5, target=None):
     return ours
 
 
-def map_kernel(scalar, dtypes, result, n, kind=LoopKind.VECTOR):
-    """out[i] = scalar(in_0[i], ...)."""
+def map_kernel(scalar, dtypes, result, n, kind=LoopKind.VECTOR, last=()):
+    """out[i] = scalar(in_0[i], ..., last)."""
     i = sym("i", 0, n - 1)
     inputs = [Buffer(f"x{k}", (n,), d) for k, d in enumerate(dtypes)]
     out = Buffer("out", (n,), result)
-    value = ApplyValue(scalar, tuple(LoadValue(b, i) for b in inputs), result)
+    value = ApplyValue(scalar, (*(LoadValue(b, i) for b in inputs), *last), result)
     return kernel([Loop("i", 0, n, 1, kind, (StoreStmt(out, i, value),))], [out], inputs)
 
 
-def apply(scalar, result, *xs, kind=LoopKind.VECTOR):
-    """The operation on arrays, natively."""
+def apply(scalar, result, *xs, kind=LoopKind.VECTOR, last=()):
+    """The operation on arrays, and constants after them, natively."""
     n = len(xs[0])
     out = np.zeros(n, result)
     arrays = {f"x{k}": np.ascontiguousarray(x) for k, x in enumerate(xs)} | {"out": out}
-    run(map_kernel(scalar, [x.dtype for x in xs], np.dtype(result), n, kind), arrays)
+    run(map_kernel(scalar, [x.dtype for x in xs], np.dtype(result), n, kind, last), arrays)
     return out

@@ -17,7 +17,7 @@ from lumjax.kernel.evaluate import convert
 from lumjax.kernel.ir import LoopKind
 from lumjax.ops import numerics
 from lumjax.trace.form import Trait
-from tests.cpu.kernels import apply, op
+from tests.cpu.kernels import apply, const, op
 
 pytestmark = pytest.mark.sampled(4)
 
@@ -193,6 +193,19 @@ def test_integer_semantics(name, dtype):
     with np.errstate(all="ignore"):
         want = INTEGER[name](x, y)
     np.testing.assert_array_equal(apply(op(name, 2), result, x, y), want)
+
+
+@pytest.mark.parametrize("dtype", dt.INTEGER, ids=str)
+@pytest.mark.parametrize("name", ["idiv", "rem"])
+def test_division_by_constants(name, dtype):
+    x = np.tile(edge_integers(dtype), 5)  # vectors, and what is left
+    info, kind = np.iinfo(dtype), np.dtype(dtype)
+    for value in (0, 1, 2, 3, 7, 10, 28, -1, -3, info.max, info.min):
+        if info.min <= value <= info.max:
+            got = apply(op(name, 2), kind, x, last=[const(kind, value)])
+            with np.errstate(all="ignore"):
+                want = INTEGER[name](x, np.full_like(x, value))
+            np.testing.assert_array_equal(got, want, err_msg=str(value))
 
 
 @pytest.mark.parametrize("dtype", dt.INTEGER, ids=str)

@@ -106,6 +106,69 @@ def test_a_product_spread_over_two_row_and_two_column_axes():
     )
 
 
+def grouped(out, split, made):
+    """Roots over (..., groups, features) of what is made of sums, a scale by groups and a bias by
+    features."""
+    g, f = split
+    whole = sym(g) * f.extent + sym(f)
+    bias = Load(buf("bias", g.extent * f.extent), (whole,))
+    total, scale = made(whole), load("scale", out[0], g)
+    return [
+        root("p", (*out, g, f), op("mul", op("add", total, bias), scale)),
+        root("q", (*out, g, f), op("sub", total, scale)),
+    ]
+
+
+@pytest.mark.parametrize("layout", "NT")
+@pytest.mark.parametrize("sizes", [(4, 4), (2, 3), (5, 7), (3, 1)])
+def test_columns_in_groups_fill_a_vector(sizes, layout):
+    """A result whose groups are scaled has rows of groups, not of groups by features."""
+    b, m, k = axis("b", 2), axis("m", 9), axis("k", 6)
+    g, f = axis("g", sizes[0]), axis("f", sizes[1])
+
+    def product(column):
+        place = (sym(k), column) if layout == "N" else (column, sym(k))
+        shape = (6, sizes[0] * sizes[1]) if layout == "N" else (sizes[0] * sizes[1], 6)
+        return reduce(SUM, k, op("mul", load("x", b, m, k), Load(buf("y", *shape), place)))
+
+    kernel = check(group(*grouped((b, m), (g, f), product)))
+    (tile,) = tiles(kernel)
+    assert dims.same(tile.n_end, sizes[0] * sizes[1])
+
+
+def test_wide_columns_in_groups_stay_apart():
+    b, m, k, g, f = axis("b", 2), axis("m", 5), axis("k", 6), axis("g", 2), axis("f", 16)
+
+    def product(column):
+        y = Load(buf("y", 6, 32), (sym(k), column))
+        return reduce(SUM, k, op("mul", load("x", b, m, k), y))
+
+    (tile,) = tiles(check(group(*grouped((b, m), (g, f), product))))
+    assert not dims.same(tile.n_end, 32)
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_gradients_of_convolutions_in_groups(stride):
+    """What a stride spreads out is cut by remainders and its columns are joined."""
+    b, h, w, g, f = axis("b", 2), axis("h", 6), axis("w", 6), axis("g", 2), axis("f", 3)
+    u, v, o = axis("u", 3), axis("v", 3), axis("o", 4)
+    few = 6 // stride
+
+    def product(column):
+        inside, coords = 1, []
+        for place, tap in ((h, u), (w, v)):
+            at = sym(place) - sym(tap) + 1
+            for e in (at, stride * few - 1 - at):
+                inside = dims.logical_and(inside, dims.less_equal(0, e))
+            inside = dims.logical_and(inside, dims.equal(dims.remainder(at, stride), 0))
+            coords.append(dims.floor_divide(at, stride))
+        dy = Load(buf("dy", 2, few, few, 4), (sym(b), *coords, sym(o)), inside, lit(0.0))
+        weight = Load(buf("weight", 3, 3, 6, 4), (sym(u), sym(v), column, sym(o)))
+        return reduce(SUM, (u, v, o), op("mul", dy, weight))
+
+    check(group(*grouped((b, h, w), (g, f), product)))
+
+
 def test_operands_that_are_terms_are_staged():
     m, n, k = axis("m", 5), axis("n", 6), axis("k", 4)
     x = op("tanh", load("x", m, k))

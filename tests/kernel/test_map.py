@@ -83,6 +83,16 @@ def test_what_is_the_same_along_a_row_makes_no_blocks(shape):
     assert dims.substitute(inner.end, dict(zip(kernel.sizes, kernel.extents))) == shape[1]
 
 
+def test_an_index_by_rows_makes_no_blocks():
+    i, j = axis("i", 40), axis("j", 50)
+    at = op("add", load("first", i, dtype=np.int32), load("step", j, dtype=np.int32))
+    clipped = dims.minimum(dims.maximum(dims.symbol("g", None), 0), 49)
+    gathered = Load(buf("x", 40, 50), (sym(i), clipped), indices=(("g", at),))
+    kernel = check(group(root("o", (i, j), gathered)))
+    (rows,) = kernel.phases[0].body
+    assert [s.kind for s in rows.body if isinstance(s, ir.Loop)] == [ir.LoopKind.VECTOR]
+
+
 def test_long_rows_are_cut_into_pieces(monkeypatch):
     monkeypatch.setattr("lumjax.kernel.share.WORK_PER_JOB", 64)
     i, h, j = axis("i", 2), axis("h", 3), axis("j", 70)
