@@ -160,7 +160,7 @@ _PRODUCTS = r"""
 // whether sums are added to << 18 | left, right negated << 19, 20
 struct Product { u64 left, right; u32 what, base, group, line; };
 struct Products {
-  u32 given[128], sums[512], used, count, group, fenced, serial, spare; Product list[32];
+  u32 given[128], sums[512], used, count, group, fenced, serial, clock; Product list[32];
 };
 struct Issued { u64 left, right, what; };
 
@@ -199,17 +199,14 @@ static __device__ void mark_reads(Block* b, u32 warp, Product* p, u32 clock) {
     for (u32 i = first; i < end; i++)
       for (u32 k = 0; k < deep; k++) {
         Cell* c = (Cell*)b->shared_cells + place_in(d, p->what >> (16 + side) & 1, i, k);
-        for (u32 n = 0; n < 16; n++) {
-          Reads* r = reads_of(b, c + n, warp);
-          r->lanes = ~0u; r->clock = clock;
-        }
+        for (u32 n = 0; n < 16; n++) reads_of(b, c + n, warp)->products = clock;
       }
   }
 }
 
 // Whether every lane may read what a product reads.
 static __device__ u32 operands_fault(Block* b, Thread** x, Product* p) {
-  u32 vectors[2][1024 + MOST_BARRIERS], first, end, deep;
+  u32 vectors[2][1024 + MOST_BARRIERS + 32], first, end, deep;
   Thread all = *x[0];
   for (u32 k = 0; k < b->length; k++)
     for (u32 l = 0; l < 32; l++) {
@@ -309,9 +306,8 @@ static __device__ void compute(Block* b, Thread** x, Product* p) {
 // All groups of products end but the last `left` ones that are closed.
 static __device__ void finish(Block* b, Thread** x, u32 left) {
   Products* first = products_of(x[0]);
-  u32 kept = 0, clock = 0;
-  for (u32 l = 0; l < 32; l++) if (clock < x[l]->clock) clock = x[l]->clock;
-  for (u32 l = 0; l < 32; l++) known(x[l])[x[l]->index] = x[l]->clock = clock;
+  u32 kept = 0, clock = ++first->clock;
+  for (u32 l = 0; l < 32; l++) known(x[l])[clock_of_products(b, x[l]->warp)] = clock;
   for (u32 k = 0; k < first->count; k++) {
     Product* p = first->list + k;
     if (p->group + left >= first->group) { first->list[kept++] = *p; continue; }
@@ -349,7 +345,7 @@ static __device__ void begin_phases(Block* b) {
   b->moving = 0;
   for (u32 k = 0; k < b->count; k++) {
     Products* own = products_of(thread_of(b, k));
-    if (own) own->used = own->count = own->group = own->fenced = own->serial = 0;
+    if (own) own->used = own->count = own->group = own->fenced = own->serial = own->clock = 0;
   }
   for (u32 g = 0; b->issued && g < 8; g++) *issued_by(b, g) = 0;
 }

@@ -4,7 +4,7 @@ products of warpgroups.
 
 from __future__ import annotations
 
-HEADER_90 = r"""
+_TEXT = r"""
 // A barrier in shared memory with phases: one is over when `count` threads have arrived, and all
 // the bytes that were expected. Who waits says the parity of the phase's number. The fence shows
 // barriers that the thread has made to copies.
@@ -43,18 +43,7 @@ LJ void lj_move(void* to, const void* from, u32 bytes, u64* b) {
 LJ void lj_see_map(const void* map) {  // it lies in global memory, where the host has put it
   asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" :: "l"(map) : "memory");
 }
-LJ void lj_move_box(void* to, const void* map, u64* b, int x, int y) {
-  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
-               "[%0], [%1, {%3, %4}], [%2];"
-               :: "r"(lj_shared(to)), "l"(map), "r"(lj_shared(b)), "r"(x), "r"(y) : "memory");
-}
-LJ void lj_move_box(void* to, const void* map, u64* b, int x, int y, int z) {
-  asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
-               "[%0], [%1, {%3, %4, %5}], [%2];"
-               :: "r"(lj_shared(to)), "l"(map), "r"(lj_shared(b)), "r"(x), "r"(y), "r"(z)
-               : "memory");
-}
-
+BOXES
 // Products of a warpgroup: 64 rows of the left side, both sides in shared memory. A matrix is told
 // by its address, the steps `lead` and `stride` in bytes, how it is swizzled (1: by 128 bytes).
 LJ u64 lj_matrix(const void* p, u32 lead, u32 stride, u32 swizzle) {
@@ -67,6 +56,25 @@ template <int N> LJ void lj_products_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(N) : "memory");
 }
 """
+
+_NAMES = "xyzvw"
+
+
+def _box(rank: int) -> str:
+    """The copy of a box of a tensor."""
+    names = _NAMES[:rank]
+    places = ", ".join(f"%{k}" for k in range(3, 3 + rank))
+    given = ", ".join(f'"r"({n})' for n in names)
+    return (
+        f"LJ void lj_move_box(void* to, const void* map, u64* b, int {', int '.join(names)}) {{\n"
+        f'  asm volatile("cp.async.bulk.tensor.{rank}d.shared::cluster.global.tile"\n'
+        f'               ".mbarrier::complete_tx::bytes [%0], [%1, {{{places}}}], [%2];"\n'
+        f'               :: "r"(lj_shared(to)), "l"(map), "r"(lj_shared(b)), {given}\n'
+        '               : "memory");\n}\n'
+    )
+
+
+HEADER_90 = _TEXT.replace("BOXES\n", "".join(map(_box, range(2, 6))))
 
 
 def products(kind: str, cols: int) -> str:

@@ -23,7 +23,7 @@ _PRODUCT = re.compile(
     r"wgmma\.mma_async\.sync\.aligned\.m64n(\d+)k(16|8)\.f32\.(bf16\.bf16|f16\.f16|tf32\.tf32)$"
 )
 _KINDS = {"bf16.bf16": 0, "f16.f16": 1, "tf32.tf32": 2}
-_MOVED = ("shared::cluster", "global")
+_RANKS = ("2d", "3d", "4d", "5d")
 _ENDS = "mbarrier::complete_tx::bytes"
 
 
@@ -134,10 +134,9 @@ def move(c: Flow, i: Instruction) -> None:
             source, size = address_in(c, i.operands[1], "global"), c.read(i.operands[2], "u32")
             _fine(c, "lumjax_move", ("i64", to), ("i64", source), ("i32", size), ("i64", barrier),
                   _line(i))  # fmt: skip
-        case ("tensor", rank, "shared::cluster" | "shared::cta", "global", *rest) if rank in (
-            "2d",
-            "3d",
-        ) and [r for r in rest if r != "tile"] == [_ENDS]:
+        case ("tensor", rank, "shared::cluster" | "shared::cta", "global", *rest) if (
+            rank in _RANKS and [r for r in rest if r != "tile"] == [_ENDS]
+        ):
             _move_tensor(c, i, int(rank[0]))
         case _:
             raise unknown(str(i))

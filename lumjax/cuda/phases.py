@@ -4,7 +4,7 @@ barriers that are called by a number, and what is ordered by them.
 Each thread has two vectors of clocks: what it knows of every thread of the block, and what of that
 asynchronous copies and products see, because a fence.proxy.async lies between. Who arrives leaves
 both with the barrier, who finds a phase over takes them from it. Copies that end with a phase have
-a place of their own behind the threads', one for each barrier.
+a place of their own behind the threads', one for each barrier, and the products of each warp.
 """
 
 from __future__ import annotations

@@ -456,7 +456,7 @@ class _Orders:
         warps = -(-count // 32)
         each = 40 + 16 * vector_length(count, True)
         rooms = {
-            "reads": 8 * warps * shared + 8, "barriers": each * (MOST_BARRIERS + NAMED),
+            "reads": 12 * warps * shared + 8, "barriers": each * (MOST_BARRIERS + NAMED),
             "moves": MOVE * MOST_MOVES, "issued": ISSUED * kernel.products,
         }  # fmt: skip
         self._kept = {name: np.zeros(size // 8 + 1, np.uint64) for name, size in rooms.items()}
@@ -465,8 +465,10 @@ class _Orders:
 
 
 def vector_length(count: int, ordered: bool) -> int:
-    """The clocks that a thread keeps: of its warp, or of all threads and barriers of its block."""
-    return _up(count, 32) + MOST_BARRIERS if ordered else 32
+    """The clocks that a thread keeps: of its warp; or of all threads, of copies by their barriers,
+    of the products of warps.
+    """
+    return _up(count, 32) + MOST_BARRIERS + 32 if ordered else 32
 
 
 class _Threads:

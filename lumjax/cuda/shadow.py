@@ -20,7 +20,7 @@ struct Region { u64 begin, end, cells; u32 shift, writable; };
 #define MANY_BLOCKS 0xffffffffu
 #define MANY_WARPS 0xffu
 #define ASYNC 4u  // added to the kind of an access: by asynchronous copies and products
-#define NEVER 0xffffffffu  // the clock of a read that is not over
+#define NEVER 0xffffffffu  // the clock of products that are not over
 #define API extern "C" __device__ __noinline__
 
 static __device__ u32* known(Thread* t) { return (u32*)t->known; }
@@ -51,14 +51,19 @@ static __device__ bool writer_before(Thread* t, Block* b, Cell* c) {
   return known(t)[c->who >> 8 & 31] >= c->wclock;
 }
 
-// Of an ordered kernel: the lanes of a warp that read a cell of shared memory, and when.
-struct Reads { u32 lanes, clock; };
+// Of an ordered kernel: the lanes of a warp that read a cell of shared memory, and when; when its
+// products did, by a clock of their own.
+struct Reads { u32 lanes, clock, products; };
 static __device__ Reads* reads_of(Block* b, Cell* c, u32 warp) {
   return (Reads*)b->reads + (c - (Cell*)b->shared_cells) * b->warps + warp;
 }
 
-static __device__ bool warp_before(Thread* t, u32 warp, Reads* r) {
-  if (r->lanes && r->clock == NEVER) return false;
+static __device__ u32 clock_of_products(Block* b, u32 warp) {
+  return 32 * b->warps + MOST_BARRIERS + warp;
+}
+
+static __device__ bool warp_before(Thread* t, Block* b, u32 warp, Reads* r) {
+  if (r->products > known(t)[clock_of_products(b, warp)]) return false;
   for (u32 m = r->lanes; m; m &= m - 1) {
     u32 k = 32 * warp + 31 - __clz(m & -m);
     if (k != t->index && known(t)[k] < r->clock) return false;
@@ -68,17 +73,20 @@ static __device__ bool warp_before(Thread* t, u32 warp, Reads* r) {
 
 static __device__ bool all_before(Thread* t, Block* b, Cell* c) {
   if (c->rblock != b->serial) return true;
-  for (u32 w = 0; w < b->warps; w++) if (!warp_before(t, w, reads_of(b, c, w))) return false;
+  for (u32 w = 0; w < b->warps; w++) if (!warp_before(t, b, w, reads_of(b, c, w))) return false;
   return true;
 }
 
-static __device__ void add_read(Thread* t, Block* b, Cell* c) {
-  if (c->rblock != b->serial)
-    for (u32 w = 0; w < b->warps; w++) reads_of(b, c, w)->lanes = 0;
+static __device__ void begin_reads(Block* b, Cell* c) {
+  for (u32 w = 0; c->rblock != b->serial && w < b->warps; w++)
+    reads_of(b, c, w)->lanes = reads_of(b, c, w)->products = 0;
   c->rblock = b->serial;
+}
+
+static __device__ void add_read(Thread* t, Block* b, Cell* c) {
+  begin_reads(b, c);
   Reads* r = reads_of(b, c, t->warp);
-  if (r->lanes && r->clock == NEVER) return;
-  if (!r->lanes || warp_before(t, t->warp, r)) {
+  if (!r->lanes || warp_before(t, b, t->warp, r)) {
     r->lanes = 1u << t->lane; r->clock = t->clock;
     return;
   }
@@ -140,7 +148,8 @@ static __device__ u32 cell_fault(Thread* t, Block* b, Cell* c, u32 kind, u32 sha
   bool ours = async && b->reads && c->wblock == b->serial && !(c->who >> 18 & 1);
   if (ours && seen(t)[(c->who & 0xff) * 32 + (c->who >> 8 & 31)] < c->wclock) return UNSEEN;
   if (kind == 0) {
-    if (shared && b->reads) add_read(t, b, c);
+    if (shared && b->reads && async) begin_reads(b, c);  // products say themselves who reads
+    else if (shared && b->reads) add_read(t, b, c);
     else add_reader(t, b, c);
     return 0;
   }

@@ -9,7 +9,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from lumjax.cuda import nvrtc, ptx
+from lumjax.cuda import maps, nvrtc, ptx
 from lumjax.cuda.header import HEADER
 from lumjax.cuda.header90 import HEADER_90
 from lumjax.cuda.ptx import ExecutionError
@@ -195,3 +195,83 @@ def test_what_is_not_known_is_named(line):
     text = 'extern "C" __global__ void k() { asm volatile("{.reg .b32 c, a; .reg .b64 s;\\n' + line
     with pytest.raises(UnsupportedError, match=line.split(";")[0].split()[0].split("::")[0][:22]):
         ptx.load(nvrtc.ptx(text + '}"); }', ARCH))
+
+
+# ---- boxes of tensors
+
+BOX = """
+extern "C" __global__ void box(const u8* map, u16* y, int X, int Y, int Z) {
+  __shared__ __align__(1024) u16 s[16][64];
+  __shared__ u64 full;
+  int t = threadIdx.x;
+  if (!t) { lj_phases(&full, 1); lj_show_phases(); }
+  __syncthreads();
+  if (!t) {
+    lj_see_map(map);
+    lj_expect(&full, 2048);
+    lj_move_box(s, map, &full, X, YZ);
+  }
+  lj_wait_for(&full, 0);
+  for (int k = t; k < 1024; k += 32) y[k] = s[k / 64][k % 64];
+}
+"""
+
+
+def boxed(x, chart, place, seed=0, encoded=None):
+    """A box of an array as it lies in shared memory."""
+    room = np.zeros(192, np.uint8)
+    at = -room.ctypes.data % 64
+    made = maps.emulated(maps.numbers(chart, {}), x.ctypes.data) if encoded is None else encoded
+    room[at : at + 128] = np.frombuffer(made, np.uint8)
+    y, memory = np.zeros((16, 64), np.uint16), ptx.Memory()
+    memory.add(x, writable=False)
+    memory.add(room[at : at + 128], writable=False)
+    memory.add(y, written=False)
+    source = BOX.replace("YZ", "Y, Z" if len(place) == 3 else "Y")
+    kernel = ptx.load(nvrtc.ptx(BEFORE + source, ARCH))["box"]
+    where = [np.int32(p) for p in (*place, 0)[:3]]
+    kernel.launch(memory, (1,), (32,), [room.ctypes.data + at, y.ctypes.data, *where], seed=seed)
+    return y
+
+
+def aligned(shape):
+    """1, 2, 3, ... at an address that is a multiple of 16."""
+    count = int(np.prod(shape))
+    room = np.zeros(count + 64, np.uint16)
+    at = -room.ctypes.data % 128 // 2
+    room[at : at + count] = np.arange(1, count + 1)
+    return room[at : at + count].reshape(shape)
+
+
+@pytest.mark.parametrize("place", [(0, 0), (64, 8), (128, 24), (-8, -3), (200, 0), (0, 1000)])
+def test_boxes_are_swizzled_and_zero_outside(place):
+    x = aligned((30, 160))
+    got = boxed(x, maps.Chart(0, 2, 0, (150, 30), (160,), (64, 16)), place)
+    padded = np.zeros((3000, 3000), np.uint16)
+    padded[1000:1030, 1000:1150] = x[:, :150]
+    want = padded[1000 + place[1] :, 1000 + place[0] :][:16, :64]
+    at = np.arange(16)[:, None] * 8 + (np.arange(8) ^ np.arange(16)[:, None] % 8)
+    np.testing.assert_array_equal(got.reshape(128, 8)[at.reshape(-1)].reshape(16, 64), want)
+
+
+def test_boxes_of_three_dimensions():
+    x = aligned((3, 8, 2, 64))
+    chart = maps.Chart(0, 2, 64, (64, 8, 3), (128, 1024), (64, 8, 2))
+    got = boxed(x, chart, (0, 0, 1))
+    want = x[1:, :, 1].reshape(16, 64)
+    at = np.arange(16)[:, None] * 8 + (np.arange(8) ^ np.arange(16)[:, None] % 8)
+    np.testing.assert_array_equal(got.reshape(128, 8)[at.reshape(-1)].reshape(16, 64), want)
+
+
+def test_what_is_no_tensor_map_or_leads_outside_is_reported():
+    x = aligned((30, 160))
+    with pytest.raises(ExecutionError, match="no tensor map"):
+        boxed(x, None, (0, 0), encoded=bytes(128))
+    wrong = maps.Chart(0, 2, 0, (160, 31), (160,), (64, 16))
+    with pytest.raises(ExecutionError, match="out of bounds"):
+        boxed(x, wrong, (0, 20))
+    fewer = maps.Chart(0, 2, 0, (160, 30), (160,), (64, 8))
+    with pytest.raises(ExecutionError, match="never ends"):
+        boxed(x, fewer, (0, 0))
+    assert maps.numbers(maps.Chart(0, 2, 0, (160, 30), (159,), (64, 8)), {}) is None
+    assert maps.numbers(maps.Chart(0, 2, 4, (160, 30), (160,), (64, 8)), {}) is None

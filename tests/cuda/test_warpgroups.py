@@ -218,7 +218,8 @@ CLEAN = {
     "as it is": ("", "", 1),
     "two groups under way": (
         WAIT, "lj_products_bf16_64<0, 0>(sum, lj_matrix(s, 16, 1024, 1),"
-        "lj_matrix(s + 8192, 16, 1024, 1), 1); lj_products_close(); lj_products_wait<1>(); lj_products_wait<0>();", 2),
+        "lj_matrix(s + 8192, 16, 1024, 1), 1);"
+        "lj_products_close(); lj_products_wait<1>(); lj_products_wait<0>();", 2),
     "overwritten after a wait and a barrier": (
         WAIT, WAIT + " __syncthreads(); ((u64*)s)[t] = 0;", 1),
 }  # fmt: skip
