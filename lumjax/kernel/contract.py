@@ -32,6 +32,7 @@ from lumjax.kernel.rewrite import axis_symbol
 from lumjax.kernel.row import cone, reductions
 from lumjax.kernel.schedule import PANELS
 from lumjax.kernel.share import extent
+from lumjax.kernel.stream import emit_stream, terms_at_once
 from lumjax.kernel.term import Axis, Load, Reduction, Root, Term, free_names
 from lumjax.kernel.tiles import (
     MANY_ROWS,
@@ -214,6 +215,10 @@ def emit_contract(emitter: Emitter, tiling: Tiling) -> None:
     """Append the phases: the right side's panels, the tiles, the sum of parts where split."""
     work = extent(emitter, (*tiling.outer, tiling.m, tiling.n, *tiling.k))
     emitter.places.update(tiling.places)
+    step = terms_at_once(emitter, tiling)
+    if step:
+        emit_stream(emitter, tiling, step)
+        return
     given, tiling = tiling, without_windows(emitter, tiling)
     blocks = cut_deep(emitter, tiling, work) if tiling is given else None
     if blocks is not None:
