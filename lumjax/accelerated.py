@@ -15,6 +15,7 @@ from lumjax.config import config
 from lumjax.cpu.runtime import Compiled
 from lumjax.cuda import device, runtime
 from lumjax.cuda.contract import candidates
+from lumjax.cuda.memory import Buffer, copied
 from lumjax.cuda.occupancy import why_not
 from lumjax.cuda.render import unsupported
 from lumjax.cuda.scalar import supported
@@ -30,6 +31,7 @@ from lumjax.launcher import Launcher as Launcher
 from lumjax.native import Checked, Unsupported
 from lumjax.stages import Evaluated, Native, Nested, Nester, Planner, Stage
 from lumjax.target import Target
+from lumjax.trace.array import Array
 from lumjax.trace.core import Atom, Jaxpr, Var
 from lumjax.trace.form import Barrier, Opaque, Whole
 
@@ -53,6 +55,22 @@ def target_of(backend: str) -> Target:
             fix="use config.update('backend', 'cpu')",
         )
     return runtime.emulated_target()
+
+
+def adopted(value: Any, copy: bool = False) -> Array:
+    """Another library's array on the GPU as an array that shares its memory, unless it is to be
+    copied there.
+
+    Raises UnsupportedError where CuPy, the driver or the GPU is missing, ArgumentTypeError for an
+    array on another device.
+    """
+    gpu = device.current()
+    lent = gpu.adopted(value)
+    found = Buffer(gpu, lent, lent.shape, lent.dtype)
+    if copy:
+        found = copied(found)
+        gpu.returned(lent)
+    return found.array()
 
 
 # ---- stages

@@ -26,7 +26,7 @@ from lumjax.errors import (
     StaticArgumentError,
     user_source,
 )
-from lumjax.lookup import abstract_signature, array_key, axis_environment, signature_of_leaf
+from lumjax.lookup import abstract_signature, array_key, axis_environment, on_gpu, signature_of_leaf
 from lumjax.misses import History, Signature, compiled, named
 from lumjax.ops.size import dim_value
 from lumjax.options import as_set, is_strict, resolved, settings_of
@@ -149,6 +149,11 @@ def _info(leaf: Any, donated: bool) -> ArgInfo:
     return _lowered().ArgInfo(shape, dtype, donated)
 
 
+def from_gpu(value: Any, copy: bool = False) -> Any:
+    """Another library's array on a GPU as one that shares its memory, unless `copy`."""
+    return compiler().accelerator().adopted(value, copy)
+
+
 _alive: weakref.WeakSet[Jitted[Any, Any]] = weakref.WeakSet()
 
 
@@ -235,7 +240,11 @@ class Jitted(Generic[P, R]):
         try:
             signature = tuple([signature_of(x) for x in leaves])
         except ArgumentTypeError:
-            raise self._not_an_array(dynamic) from None
+            leaves = [from_gpu(x) if on_gpu(x) else x for x in leaves]
+            try:
+                signature = tuple([signature_of(x) for x in leaves])
+            except ArgumentTypeError:
+                raise self._not_an_array(dynamic) from None
         if self.dynamic is not None and not any(isinstance(x, Tracer) for x in leaves):
             signature = self._opened(self.dynamic, signature, in_tree)
         key = (in_tree, static, signature, config.compiled_key(), axis_environment())

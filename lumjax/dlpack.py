@@ -8,7 +8,8 @@ from lumjax.numpy import files
 
 
 def from_dlpack(external_array: Any, device: Any = None, copy: bool | None = None) -> Any:
-    """A copy of an array of another library that offers __dlpack__.
+    """An array of another library that offers __dlpack__: a copy of it; of one on a GPU, unless
+    `copy`, an array that shares its memory, which nobody may change any more.
 
     >>> import numpy as np
     >>> from_dlpack(np.array([1.0, 2.0], np.float32)).tolist()

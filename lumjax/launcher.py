@@ -16,7 +16,7 @@ import numpy as np
 from lumjax.config import config
 from lumjax.cpu.runtime import Copy
 from lumjax.cuda import device, emulated
-from lumjax.cuda.device import Device, DeviceError
+from lumjax.cuda.device import Device, DeviceError, Lent
 from lumjax.cuda.graph import Launches
 from lumjax.cuda.memory import Buffer, buffer_of, fresh, upload
 from lumjax.cuda.runtime import kernels
@@ -79,6 +79,9 @@ class Launcher(Runner):
         finally:
             if block is not None:
                 self._arenas.append(block)
+        for x in held:
+            if isinstance(x, Buffer) and isinstance(x.owner, Lent):
+                self.device.returned(x.owner)
         return [
             self._result(value, weak, keyed, held, given) for value, weak, keyed in self._outputs
         ]

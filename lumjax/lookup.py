@@ -10,6 +10,8 @@ from lumjax.dtype import canonicalize
 from lumjax.trace.array import Array, Remote
 from lumjax.trace.core import Tracer, Value, active_traces, aval_of
 
+_HOSTS = (1, 3)  # DLPack's numbers of memory that the host can read: its own, and pinned
+
 
 def signature_of_leaf(leaf: Value) -> Any:
     """Shape, dtype and weakness of a value."""
@@ -17,6 +19,15 @@ def signature_of_leaf(leaf: Value) -> Any:
         return leaf.data.shape, leaf.data.dtype, leaf.weak
     aval = aval_of(leaf)
     return aval.shape, aval.dtype, aval.weak
+
+
+def on_gpu(x: Any) -> bool:
+    """Whether a value is another library's array that lies on a device."""
+    if isinstance(x, (Array, Tracer)):
+        return False
+    if hasattr(x, "__cuda_array_interface__"):
+        return True
+    return hasattr(x, "__dlpack_device__") and int(x.__dlpack_device__()[0]) not in _HOSTS
 
 
 def abstract_signature(leaf: Any) -> Any:

@@ -10,7 +10,7 @@ from lumjax import numpy as jnp
 from lumjax import tree
 from lumjax.errors import ArgumentValueError
 from lumjax.target import HOST, Place
-from lumjax.trace.array import Array
+from lumjax.trace.array import Array, Remote, stored
 
 
 def devices(backend: str | None = None) -> list[Place]:
@@ -94,5 +94,12 @@ def effects_barrier() -> None:
 
 
 def block_until_ready(x: Any) -> Any:
-    """`x`; every array is computed by the time it is returned."""
+    """`x`, every array of it computed.
+
+    >>> block_until_ready([jnp.arange(2)])
+    [Array([0, 1], dtype=int32)]
+    """
+    for leaf in tree.leaves(x):
+        if isinstance(leaf, Remote):
+            stored(leaf).ready()
     return x

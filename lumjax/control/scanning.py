@@ -112,9 +112,9 @@ def _eval(*args: Any, jaxpr: Jaxpr, loop: Loop, consts: int, carry: int) -> tupl
         outs = evaluate(block, (*fixed, *state, *(x[where, ...] for x in xs)))
         state = outs[:carry]
         for y, out in zip(ys, outs[carry:], strict=True):
-            y[where] = out.data if type(out) is Array else out
+            y[where] = out.data if isinstance(out, Array) else out
         done += size
-    last = [s.data if type(s) is Array else s for s in state]
+    last = [s.data if isinstance(s, Array) else s for s in state]
     return tuple(Array(d, a.weak) for d, a in zip((*last, *ys), avals, strict=True))
 
 

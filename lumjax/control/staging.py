@@ -205,14 +205,14 @@ def as_arrays(outs: Iterable[Value], avals: Iterable[ShapedArray]) -> tuple[Arra
     """Evaluated outputs as Arrays with the weakness of `avals`."""
     return tuple(
         [
-            o if type(o) is Array and o.weak == a.weak else Array(_data(o), a.weak)
+            o if isinstance(o, Array) and o.weak == a.weak else Array(_data(o), a.weak)
             for o, a in zip(outs, avals, strict=True)
         ]
     )
 
 
 def _data(x: Any) -> Any:
-    return x.data if type(x) is Array else x
+    return x.data if isinstance(x, Array) else x
 
 
 def run(jaxpr: Jaxpr, args: Sequence[Value]) -> tuple[Array, ...]:

@@ -136,6 +136,14 @@ class Device(Protocol):
         """A capsule of DLPack that shares the memory, for work on that stream."""
         ...
 
+    def adopted(self, value: Any) -> Lent:
+        """The memory of another library's array, for work that is asked for from now on."""
+        ...
+
+    def returned(self, lent: Lent) -> None:
+        """What was asked for is all that is done with another library's memory."""
+        ...
+
 
 def cupy_package() -> Any:
     """The CuPy package.

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from lumjax.cuda import nvrtc, ptx
-from lumjax.cuda.device import Function, Held
+from lumjax.cuda.device import Function, Held, Lent
 from lumjax.cuda.runtime import OPTIONS, emulated_target, memory_of
+from lumjax.errors import UnsupportedError
 from lumjax.record import record
 from lumjax.target import Target
 
@@ -124,6 +125,16 @@ class Processor:
         """A capsule of the memory."""
         del stream
         return memory.host().__dlpack__(max_version=max_version)
+
+    def adopted(self, value: Any) -> Lent:
+        """Nothing of a GPU."""
+        raise UnsupportedError(
+            operation="taking an array of another library", required="backend 'cuda'",
+            got="backend 'cuda:emulated'", fix="copy the array to the host",
+        )  # fmt: skip
+
+    def returned(self, lent: Lent) -> None:
+        """Nothing was lent."""
 
 
 @cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Sequence
 from typing import Any, TypeAlias
@@ -22,7 +23,7 @@ lock = threading.RLock()  # one stream: what belongs together is asked for toget
 class Buffer:
     """The elements of an array on a device; `owner` keeps their memory."""
 
-    __slots__ = ("_host", "base", "device", "dtype", "owner", "ptr", "shape")
+    __slots__ = ("__weakref__", "_host", "base", "device", "dtype", "owner", "ptr", "shape")
 
     def __init__(
         self,
@@ -77,9 +78,7 @@ class Buffer:
 
 def fresh(device: Device, shape: Sequence[int], dtype: DType) -> Buffer:
     """Room for an array."""
-    size = dtype.itemsize
-    for n in shape:
-        size *= n
+    size = dtype.itemsize * math.prod(shape)
     return Buffer(device, device.alloc(size), shape, dtype)
 
 
@@ -90,6 +89,16 @@ def upload(device: Device, data: NDArray) -> Buffer:
         with lock:
             device.keep(data)
             device.copy(made.ptr, address_of(data), data.nbytes)
+    return made
+
+
+def copied(buffer: Buffer) -> Buffer:
+    """A copy on the device."""
+    made = fresh(buffer.device, buffer.shape, buffer.dtype)
+    size = buffer.dtype.itemsize * math.prod(buffer.shape)
+    if size:
+        with lock:
+            buffer.device.copy(made.ptr, buffer.ptr, size)
     return made
 
 

@@ -110,7 +110,7 @@ class Exported:
         with nullcontext() if self._compiled else compiler().planned(self.plans):
             outs = self._run(*self.consts, *given)
         # under another transformation nothing was compiled
-        self._compiled = self._compiled or all(type(x) is Array for x in outs)
+        self._compiled = self._compiled or all(isinstance(x, Array) for x in outs)
         pairs = zip(outs, self.out_avals, strict=True)
         return tree.unflatten(self.out_tree, [_weakened(x, a.weak) for x, a in pairs])
 
@@ -382,7 +382,7 @@ def _strong(x: Value) -> Array:
 
 
 def _weakened(x: Value, weak: bool) -> Value:
-    return Array(x.data, weak) if type(x) is Array and x.weak != weak else x
+    return Array(x.data, weak) if isinstance(x, Array) and x.weak != weak else x
 
 
 def _unportable(name: str, required: str, got: str) -> UnsupportedError:

@@ -9,7 +9,9 @@ import numpy as np
 
 from lumjax import dtype as dt
 from lumjax import ops, tree
+from lumjax.compile import from_gpu
 from lumjax.errors import ArgumentTypeError, ArgumentValueError, ConcretizationError, ShapeError
+from lumjax.lookup import on_gpu
 from lumjax.ops.narrowing import requested
 from lumjax.trace import dim as dims
 from lumjax.trace.array import Array, again
@@ -70,6 +72,8 @@ def _from(x: Any, dtype: Any) -> Value:
         return _from_sequence(list(x), dtype)
     if isinstance(x, (bool, int, float, complex)) and dtype is not None:
         return ops.full((), x, dtype)
+    if not isinstance(x, (np.ndarray, np.generic)) and on_gpu(x):
+        return _from(from_gpu(x), dtype)
     for protocol in ("__jax_array__", "__array__"):
         if not isinstance(x, (np.ndarray, np.generic)) and hasattr(x, protocol):
             return _from(getattr(x, protocol)(), dtype)

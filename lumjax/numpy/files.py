@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from lumjax.compile import from_gpu
 from lumjax.errors import ArgumentTypeError, ConcretizationError
-from lumjax.numpy.creation import asarray
+from lumjax.lookup import on_gpu
+from lumjax.numpy.creation import array, asarray
 from lumjax.numpy.scalars import ScalarType
 from lumjax.trace.array import Array
 from lumjax.trace.core import Tracer
@@ -101,12 +103,17 @@ def fromstring(string: str, dtype: Any = float, count: int = -1, *, sep: str) ->
 
 
 def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Any:
-    """A copy of an array of another library that offers __dlpack__.
+    """An array of another library that offers __dlpack__: a copy of it; of one on a GPU, unless
+    `copy`, an array that shares its memory, which nobody may change any more.
 
     >>> from_dlpack(np.array([1.0, 2.0], np.float32)).tolist()
     [1.0, 2.0]
     """
-    del device, copy
+    del device
+    if isinstance(x, Array):
+        return array(x)
+    if on_gpu(x):
+        return from_gpu(x, bool(copy))
     return asarray(np.from_dlpack(x))
 
 

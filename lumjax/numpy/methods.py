@@ -25,7 +25,7 @@ from lumjax.numpy import (
 )
 from lumjax.numpy.updates import At
 from lumjax.target import HOST, Place
-from lumjax.trace.array import Array, delete
+from lumjax.trace.array import Array, Remote, delete, stored
 from lumjax.trace.core import Tracer, aval_of, set_methods, traced
 
 _FUNCTIONS: tuple[Callable[..., Any], ...] = (
@@ -101,14 +101,15 @@ def _round(self: Any, ndigits: int | None = None) -> Any:
 
 
 def _block_until_ready(self: Any) -> Any:
-    """The array; everything here is computed when it is returned."""
+    """The array, computed: what lies on the host is, as it is returned."""
+    if isinstance(self, Remote):
+        stored(self).ready()
     return self
 
 
 def _devices(self: Any) -> set[Place]:
     """The devices that hold the array."""
-    del self
-    return {HOST}
+    return {_device(self)}
 
 
 def _compress(self: Any, condition: Any, axis: int | None = None, out: None = None) -> Any:
@@ -151,19 +152,23 @@ def _array_namespace(self: Any, *, api_version: str | None = None) -> Any:
     return importlib.import_module("lumjax.numpy")
 
 
+_CPU = 1  # DLPack's number for it
+
+
 def _dlpack(
     self: Any, *, stream: Any = None, max_version: Any = None, dl_device: Any = None,
     copy: bool | None = None,
 ) -> Any:  # fmt: skip
-    """A capsule for other libraries, with a copy of the elements."""
-    del stream, dl_device, copy
+    """A capsule for other libraries: of a GPU's memory itself, else with a copy of the elements."""
+    del dl_device, copy
+    if isinstance(self, Remote) and _dlpack_device(self)[0] != _CPU:
+        return stored(self).exported(stream, max_version)
     return np.array(_value(self, "__dlpack__")).__dlpack__(max_version=max_version)
 
 
 def _dlpack_device(self: Any) -> tuple[int, int]:
-    """Where `__dlpack__` says the elements are: the CPU."""
-    del self
-    return 1, 0
+    """Where `__dlpack__` says the elements are."""
+    return stored(self).place() if isinstance(self, Remote) else (_CPU, 0)
 
 
 def _contains(self: Any, value: Any) -> bool:
@@ -174,6 +179,12 @@ def _deepcopy(self: Any, memo: Any) -> Any:
     """The array: it does not change."""
     del memo
     return creation.copy(self)
+
+
+def _device(self: Any) -> Place:
+    """Where the elements are."""
+    kind, number = _dlpack_device(self)
+    return HOST if kind == _CPU else Place("cuda", number, "cuda")
 
 
 def _sharding(self: Any) -> Any:
@@ -201,7 +212,7 @@ _PROPERTIES: dict[str, Callable[[Any], Any]] = {
     "imag": complexes.imag,
     "nbytes": lambda x: aval_of(x).size * aval_of(x).dtype.itemsize,
     "itemsize": lambda x: aval_of(x).dtype.itemsize,
-    "device": lambda _: HOST,
+    "device": _device,
     "weak_type": lambda x: aval_of(x).weak,
     "sharding": _sharding,
     "committed": lambda _: False,

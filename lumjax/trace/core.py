@@ -286,7 +286,7 @@ class EvalTrace(Trace):
                 weak = weak and aval.weak
         outs = prim.eval(*raw, **params)
         weak = params.get("weak", weak)
-        return tuple([o if type(o) is Array else Array(o, weak) for o in outs])
+        return tuple([o if isinstance(o, Array) else Array(o, weak) for o in outs])
 
 
 def leaked(tracer: Tracer, prim: Primitive | None = None) -> LeakedTracerError:

@@ -4,9 +4,15 @@ is done only when somebody waits, and kernels run by the executor of their PTX. 
 
 from __future__ import annotations
 
+import copy
 import ctypes
+import functools
+import gc
 import importlib
+import pickle
 import types
+import weakref
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +24,8 @@ from lumjax.cuda import device, doctor, graph, nvrtc, ptx
 from lumjax.cuda.device import DeviceError
 from lumjax.cuda.graph import COPIED
 from lumjax.cuda.runtime import emulated_target
-from lumjax.errors import UnsupportedError
+from lumjax.errors import DonationError, UnsupportedError
+from lumjax.trace.array import again, stored
 from tests.cuda.test_emulated import LOOPS, arrays, close, loss
 
 
@@ -206,6 +213,168 @@ def test_parameters_go_by_one_copy(pretended):
     pretended.log.clear()
     f(x, y)
     assert count(pretended, "copy") <= 2 + 1 + 3  # inputs, parameters, what was written
+
+
+# ---- arrays that stay
+
+
+def update(w, x):
+    return w - 0.1 * jnp.tanh(x @ w), jnp.sum(w)
+
+
+def test_a_step_that_is_fed_with_its_results_copies_nothing(pretended):
+    w, x = arrays((5, 5), (7, 5))
+    w = w[:5]
+    x = x[:5]
+    f, here = (lumjax.jit(update, backend=b, search=0) for b in ("cuda", None))
+    ours, theirs = w, w
+    for k in range(4):
+        pretended.log.clear()
+        ours, total = f(ours, x)
+        theirs, _ = here(theirs, x)
+        assert count(pretended, "copy") == 1 + (2 if k == 0 else 0), "the parameters, else nothing"
+        assert count(pretended, "wait") == 0
+        assert type(ours).__name__ == "Remote"
+        assert (ours.shape, ours.dtype, ours.weak) == (theirs.shape, theirs.dtype, theirs.weak)
+    pretended.log.clear()
+    close(ours, theirs)
+    first = float(total)
+    assert count(pretended, "copy") == 2, "each was read"
+    assert first == float(total)
+    np.asarray(ours)
+    assert count(pretended, "copy") == 2, "what was read is on the host too"
+
+
+def test_an_array_of_the_host_is_copied_once_as_long_as_it_is_the_same(pretended):
+    w, x, y = arrays((5, 5), (5, 5), (5, 5))
+    f = lumjax.jit(update, backend="cuda", search=0)
+    for args, copies in (((w, x), 2), ((w, x), 0), ((w, y), 1), ((w, np.asarray(y)), 1),
+                         ((w, np.asarray(y)), 1)):  # fmt: skip
+        pretended.log.clear()
+        got = f(*args)
+        assert count(pretended, "copy") == copies + 1
+        close(got, update(*args))
+
+
+def test_what_a_function_closes_over_is_copied_once(pretended):
+    w, x = arrays((5, 5), (5, 5))
+    f = lumjax.jit(lambda v: v @ w, backend="cuda", search=0)
+    f(x)
+    pretended.log.clear()
+    f(x)
+    assert count(pretended, "copy") == 1
+
+
+def test_the_block_of_a_program_is_made_once(pretended):
+    w, x = arrays((40, 40), (40, 40))
+    f = lumjax.jit(lambda w, x: jnp.tanh(jnp.tanh(x @ w) @ w).sum(), backend="cuda", search=0)
+    f(w, x)
+    known = len(pretended.blocks)
+    f(w, x)
+    assert len(pretended.blocks) == known + 1, "the result's"
+
+
+def test_arrays_on_a_device_are_arrays(pretended):
+    (x,) = arrays((3, 4))
+    y = lumjax.jit(lambda x: x * 2, backend="cuda", search=0)(x)
+    want = np.asarray(x) * 2
+    assert isinstance(y, lumjax.Array)
+    assert repr(y) == repr(jnp.asarray(want))
+    for f in (
+        lambda v: v + 1, lambda v: 1 - v, lambda v: -v, lambda v: v[1], lambda v: v[:, 1:2],
+        lambda v: v.at[1].set(0.0), lambda v: v.at[0, 1].add(2.0), lambda v: v.sum(0), jnp.sin,
+        lambda v: v @ v.T, lambda v: jnp.stack([v, v]), lambda v: v > 0, lumjax.jit(jnp.cos),
+        lambda v: jnp.asarray([v[0, 0], v[1, 1]]), lambda v: v.reshape(-1), lambda v: v.T,
+        lumjax.grad(lambda v: (v**2).sum()), lumjax.vmap(lambda r: r.sum()),
+        lambda v: lumjax.lax.scan(lambda c, r: (c + r, c * r), v[0], v), pickled, copy.deepcopy,
+        lambda v: lumjax.lax.fori_loop(0, 3, lambda k, c: c * v, v), jnp.array,
+    ):  # fmt: skip
+        close(f(y), f(jnp.asarray(want)))
+    assert np.array_equal(np.asarray(y), want)
+    assert [float(v) for v in y[0]] == want[0].tolist()
+    assert y.block_until_ready() is y
+    assert lumjax.block_until_ready([y])[0] is y
+
+
+def pickled(value):
+    return pickle.loads(pickle.dumps(value))
+
+
+def test_results_of_a_device_within_eager_loops(pretended):
+    """What a primitive's eval is given may come from a program on the device."""
+    (x,) = arrays((5, 3))
+    inner = lumjax.jit(lambda c, r: (jnp.tanh(c + r), c * r), backend="cuda", search=0)
+    with lumjax.config.scope(backend="cuda", search_evaluations=0):
+        close(lumjax.lax.scan(inner, x[0], x), lumjax.lax.scan(inner.fun, x[0], x))
+        close(
+            lumjax.lax.while_loop(lambda c: jnp.sum(c) < 50, lambda c: c * 1.5 + 1, jnp.abs(x)),
+            lumjax.lax.while_loop(lambda c: jnp.sum(c) < 50, lambda c: c * 1.5 + 1, jnp.abs(x)),
+        )
+        close(lumjax.grad(lambda v: inner(v, v)[0].sum())(x[0]),
+              lumjax.grad(lambda v: jnp.tanh(v + v).sum())(x[0]))  # fmt: skip
+
+
+def test_keys_stay_on_the_device(pretended):
+    @functools.partial(lumjax.jit, backend="cuda", search=0)
+    def draw(key):
+        key, use = lumjax.random.split(key)
+        return key, lumjax.random.uniform(use, (3,))
+
+    ours = theirs = lumjax.random.key(3)
+    for k in range(3):
+        pretended.log.clear()
+        ours, a = draw(ours)
+        if k:
+            assert count(pretended, "copy") == 1
+        theirs, b = draw.fun(theirs)
+        close(a, b)
+    assert (lumjax.random.key_data(ours) == lumjax.random.key_data(theirs)).all()
+
+
+def test_donated_arrays_are_gone_and_their_memory_is_free(pretended):
+    w, x = arrays((5, 5), (5, 5))
+    f = lumjax.jit(update, backend="cuda", search=0, donate_argnums=0)
+    first, _ = f(jnp.array(w), x)
+    memory = weakref.ref(stored(first))
+    second, _ = f(first, x)
+    assert first.is_deleted()
+    with pytest.raises(DonationError, match=r"donated|given"):
+        first + 1
+    pretended.wait()
+    gc.collect()
+    assert memory() is None
+    close(second, update(update(w, x)[0], x)[0])
+
+
+def test_strict_donation_of_what_is_shared(pretended):
+    w, x = arrays((5, 5), (5, 5))
+    f = lumjax.jit(update, backend="cuda", search=0, donate_argnums=0, donate="strict")
+    first, _ = lumjax.jit(update, backend="cuda", search=0)(w, x)
+    twin = again(first)
+    with pytest.raises(DonationError, match="shares"):
+        f(first, x)
+    del twin
+    f(first, x)
+    assert first.is_deleted()
+
+
+def test_threads_that_call_one_program(pretended):
+    w, x = arrays((9, 9), (9, 9))
+    f = lumjax.jit(lambda w, x: jnp.sort(jnp.tanh(x @ w) @ w, 0) @ w, backend="cuda", search=0)
+    f(w, x)
+    scales = range(1, 9)
+    with ThreadPoolExecutor(4) as pool:
+        got = list(pool.map(lambda k: f(w / k, x), scales))
+    for k, y in zip(scales, got, strict=True):
+        close(y, f.fun(w / k, x))
+
+
+def test_open_sizes(pretended):
+    f = lumjax.jit(lambda v: jnp.tanh(v).sum(0) * 2, backend="cuda", search=0, dynamic={0: "n"})
+    for n in (5, 7, 30, 6):
+        (x,) = arrays((n, 3))
+        close(f(x), f.fun(x))
+    assert len(f.explain()) == 1
 
 
 # ---- CuPy
