@@ -15,8 +15,8 @@ from lumjax.cpu import math
 from lumjax.cpu.convert import Lanes, compute_type, fill, widen
 from lumjax.cpu.emit import Reg, bits, constant
 from lumjax.cpu.index import Index
-from lumjax.cpu.tile import Piece, Rows, TileRenderer, collapsed, flat
-from lumjax.kernel.ir import LoadValue, Tile, Value
+from lumjax.cpu.tile import Piece, Rows, TileRenderer, collapsed, flat, source
+from lumjax.kernel.ir import Tile, Value
 from lumjax.target import Target
 from lumjax.trace import dim as dims
 
@@ -43,10 +43,11 @@ def _lanes(stmt: Tile, target: Target) -> int:
 
 
 def _along(value: Value, name: str) -> bool:
+    load = source(value)
     return (
-        isinstance(value, LoadValue)
-        and dims.same(value.mask, 1)
-        and dims.same(dims.coefficient(value.offset, name) or 0, 1)
+        load is not None
+        and dims.same(load.mask, 1)
+        and dims.same(dims.coefficient(load.offset, name) or 0, 1)
     )
 
 

@@ -11,11 +11,12 @@ from lumjax.cpu.convert import Lanes, cast, compute_type, fill, parts, round_to_
 from lumjax.cpu.emit import Reg, bits, constant, number
 from lumjax.cpu.index import Index
 from lumjax.cpu.values import Values, restore
-from lumjax.kernel.ir import LoadValue, Stmt, StoreStmt, Tile, Value
+from lumjax.kernel.ir import ApplyValue, LoadValue, Stmt, StoreStmt, Tile, Value
 from lumjax.record import record
 from lumjax.target import Target
 from lumjax.trace import dim as dims
 from lumjax.trace.dim import Dim
+from lumjax.trace.form import Trait
 
 UNROLL = 1  # steps of the innermost k loop per trip: with 2 or 4, LLVM lifts loads and spills
 LINE = 64  # bytes of a line of the cache
@@ -24,9 +25,16 @@ LIGHT_EPILOGUE = 48  # operations, over the whole tile, up to which the epilogue
 Rows = list[list[Lanes]]
 
 
+def source(side: Value) -> LoadValue | None:
+    """The load that a side is, cast or not."""
+    if isinstance(side, ApplyValue) and Trait.CAST in side.op.traits:
+        (side,) = side.args
+    return side if isinstance(side, LoadValue) else None
+
+
 def collapsed(stmt: Tile) -> Tile:
     """The tile with neighbouring k loops made one where both operands walk them as one."""
-    loads = [v for v in (stmt.lhs, stmt.rhs) if isinstance(v, LoadValue)]
+    loads = [v for v in map(source, (stmt.lhs, stmt.rhs)) if v is not None]
     names = frozenset(name for name, _ in stmt.k)
     if len(loads) < 2 or any(dims.symbols(v.mask) & names for v in loads):
         return stmt
@@ -42,8 +50,11 @@ def collapsed(stmt: Tile) -> Tile:
             gone[outer] = 0
     if not gone:
         return stmt
-    left, right = (replace(v, offset=dims.substitute(v.offset, gone)) for v in loads)
-    return replace(stmt, k=tuple(loops), lhs=left, rhs=right)
+    sides: list[Value] = []
+    for side, load in zip((stmt.lhs, stmt.rhs), loads, strict=True):
+        moved = replace(load, offset=dims.substitute(load.offset, gone))
+        sides.append(replace(side, args=(moved,)) if isinstance(side, ApplyValue) else moved)
+    return replace(stmt, k=tuple(loops), lhs=sides[0], rhs=sides[1])
 
 
 @record
@@ -165,10 +176,10 @@ class TileRenderer:
         """Places whose addresses on a side are kept in a register each: LLVM, which knows that they
         are evenly spaced, would compute all of them from one in every step of the sum.
         """
-        f = self.r.f
-        if len(places) == 1 or not isinstance(side, LoadValue):
+        f, load = self.r.f, source(side)
+        if len(places) == 1 or load is None:
             return {}
-        if isinstance(dims.coefficient(side.offset, name), int):
+        if isinstance(dims.coefficient(load.offset, name), int):
             return {}  # one address and constants
         hidden = [f.here(f'call i64 asm "", "=r,0"({self.r.ix.scalar(p)})') for p in places]
         return {p: Index(Reg(h, "i64")) for p, h in zip(places, hidden, strict=True)}
@@ -243,11 +254,12 @@ class TileRenderer:
             for k, (row, old) in enumerate(zip(piece.rows, totals, strict=True)):
                 one = self._left(row)
                 result[k] = [self._fused(one, b, c) for b, c in zip(across, old, strict=True)]
-        if stmt.ahead and isinstance(stmt.rhs, LoadValue) and piece.mask is None:
-            for column in self._lines(piece.columns, stmt.rhs.dtype.itemsize):
+        load = source(stmt.rhs) if stmt.ahead and piece.mask is None else None
+        if load is not None:
+            for column in self._lines(piece.columns, load.dtype.itemsize):
                 r.symbols[stmt.n] = replace(column, offset=column.offset + stmt.cols)
                 with r.in_lanes(self.lanes):
-                    r.memory.fetch(stmt.rhs.buffer, stmt.rhs.offset, r.ix)
+                    r.memory.fetch(load.buffer, load.offset, r.ix)
         return result
 
     def _left(self, row: Index) -> Lanes:

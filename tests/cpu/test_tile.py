@@ -125,6 +125,22 @@ def test_dot_products_of_every_dtype(dtype):
     compare(kern, arrays)
 
 
+@pytest.mark.parametrize("dtype", [dt.float16, dt.bfloat16], ids=str)
+@pytest.mark.parametrize("cast", [("lhs", "rhs"), ("rhs",)], ids=str)
+def test_dot_products_of_what_is_cast(dtype, cast):
+    lanes = host_target().lanes(4)
+    kern, tile = dots(7, 9, 2 * lanes + 1, 2, 2, dtype)
+    sides = {s: ApplyValue(CAST, (getattr(tile, s),), F32) for s in cast}
+    tile = replace(tile, **sides)
+    assert of_dots(tile, host_target())
+    (outer,) = kern.phases[0].body
+    loop = replace(outer, body=(replace(outer.body[0], body=(tile,)),))
+    kern = replace(kern, phases=(replace(kern.phases[0], body=(loop,)),))
+    arrays = operands(7, 9, 2 * lanes + 1, dtype)
+    arrays["b"] = np.ascontiguousarray(arrays["b"].T)
+    compare(kern, arrays)
+
+
 def test_a_tile_of_more_dot_products_than_registers_is_none():
     _, tile = dots(6, 16, 32, 6, 8)
     assert not of_dots(tile, replace(host_target(), vector_bytes=32, vector_registers=16))
