@@ -32,22 +32,25 @@ def of_dots(stmt: Tile, target: Target) -> bool:
     lanes = _lanes(stmt, target)
     if isinstance(extent, int) and extent < lanes:
         return False
-    if lanes < 2 or stmt.cols > lanes or not (_along(stmt.lhs, inner) and _along(stmt.rhs, inner)):
+    step = 2 if stmt.pairs else 1
+    if lanes < 2 or stmt.cols > lanes:
+        return False
+    if not (_along(stmt.lhs, inner, step) and _along(stmt.rhs, inner, step)):
         return False
     held = stmt.rows * stmt.cols + stmt.rows + 1
-    return not _along(stmt.rhs, stmt.n) and held <= target.vector_registers
+    return not _along(stmt.rhs, stmt.n, 1) and held <= target.vector_registers
 
 
 def _lanes(stmt: Tile, target: Target) -> int:
     return target.lanes(bits(compute_type(stmt.dtype)) // 8)
 
 
-def _along(value: Value, name: str) -> bool:
+def _along(value: Value, name: str, step: int) -> bool:
     load = source(value)
     return (
         load is not None
         and dims.same(load.mask, 1)
-        and dims.same(dims.coefficient(load.offset, name) or 0, 1)
+        and dims.same(dims.coefficient(load.offset, name) or 0, step)
     )
 
 

@@ -209,6 +209,15 @@ def _bitcast(f: Function, args: Sequence[Lanes], result: dt.DType) -> Lanes:
     return bitcast(f, x, result)
 
 
+def _pair(f: Function, args: Sequence[Lanes], result: dt.DType) -> Lanes:
+    """Two bfloat16 as one word."""
+    if any(a.dtype != dt.bfloat16 for a in args) or result != dt.uint32:
+        raise unsupported("pair", [a.dtype for a in args])
+    low, high = (f.convert("bitcast", round_to_dtype(f, a).reg, "i32") for a in args)
+    sixteen = constant("i32", 16, low.lanes)
+    return Lanes(result, (f.binary("or", f.binary("lshr", low, sixteen), high),))
+
+
 # ---- real numbers
 
 
@@ -426,6 +435,7 @@ RULES: dict[str, Rule] = {
     "cast": _cast,
     "hold": _hold,
     "bitcast": _bitcast,
+    "pair": _pair,
     "complex": _make_complex,
     "real": _pick("real", _same, None, None, _real_part),
     "imag": _only_complex("imag", _imag_part),

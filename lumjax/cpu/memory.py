@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from lumjax import dtype as dt
 from lumjax.cpu.convert import (
     Lanes,
     from_storage,
@@ -200,10 +201,32 @@ class Memory:
             mask = self.f.shuffle(mask, None, [k for k in order for _ in range(size)])
         return mask
 
+    def words(self, buffer: Buffer, offset: Dim, ix: Indexer, condition: Reg | None) -> Lanes:
+        """buffer[offset] and the element behind it, of 16 bits each, as one word; lanes are the
+        same or side by side.
+        """
+        pointer, spread, stride = self._address(buffer, ix.terms(offset))
+        assert spread is None, "pairs lie side by side"
+        assert stride in (0, 2), "pairs lie side by side"
+        if stride and condition is not None:
+            condition = self.f.splat(condition, ix.lanes)
+        elif condition is not None:
+            pointer = self.f.pure(f"select {self.any(condition)}, ptr {pointer}, ptr {ZEROS}")
+            condition = None
+        lanes, align = ix.lanes if stride else 1, buffer.dtype.itemsize
+        word = self._load_vector(buffer, pointer, "i32", lanes, condition, align)
+        return Lanes(dt.uint32, (word,))
+
     def _load_vector(
-        self, buffer: Buffer, pointer: str, kind: str, lanes: int, mask: Reg | None
+        self,
+        buffer: Buffer,
+        pointer: str,
+        kind: str,
+        lanes: int,
+        mask: Reg | None,
+        align: int = 0,
     ) -> Reg:
-        full, align = vector(kind, lanes), bits(kind) // 8
+        full, align = vector(kind, lanes), align or bits(kind) // 8
         if mask is None:
             return Reg(
                 self._read(f"load {full}, ptr {pointer}, align {align}", buffer), kind, lanes

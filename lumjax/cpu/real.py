@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from lumjax.cpu.emit import Function, Reg, bits, constant
+from lumjax.cpu.emit import Function, Reg, bits, constant, vector
 
 LIBM = "lumjax_libm_"
 
@@ -101,6 +101,17 @@ def fused(f: Function, a: Reg, b: Reg, c: Reg) -> Reg:
     if f.module.fma:
         return f.intrinsic("llvm.fma", a, b, c)
     return add(f, multiply(f, a, b), c)
+
+
+def paired(f: Function, a: Reg, b: Reg, c: Reg) -> Reg:
+    """a0 * b0 + a1 * b1 + c on float32 lanes, where 32-bit lanes are pairs of bfloat16: one
+    instruction of AVX-512, which takes denormal numbers for zero.
+    """
+    kind = vector("bfloat", 2 * c.lanes)
+    x, y = (f.pure(f"bitcast {r} to {kind}") for r in (a, b))
+    name = f"llvm.x86.avx512bf16.dpbf16ps.{32 * c.lanes}"
+    f.module.declare(name, c.full, [c.full, kind, kind])
+    return Reg(f.pure(f"call {c.full} @{name}({c}, {kind} {x}, {kind} {y})"), c.type, c.lanes)
 
 
 def polynomial(f: Function, x: Reg, coefficients: Sequence[float]) -> Reg:

@@ -272,12 +272,18 @@ class TileRenderer:
             return self._operand(self.stmt.rhs, self.lanes)
 
     def _operand(self, value: Value, lanes: int) -> Lanes:
-        f = self.r.f
+        f, r = self.r.f, self.r
+        if self.stmt.pairs:
+            if isinstance(value, LoadValue) and value.dtype == dt.bfloat16:
+                return widen(f, r.memory.words(value.buffer, value.offset, r.ix, r.mask), lanes)
+            return widen(f, r.value(value), lanes)
         found = cast(f, round_to_dtype(f, self.r.value(value)), self.stmt.dtype)
         return widen(f, found, lanes)
 
     def _fused(self, a: Lanes, b: Lanes, c: Lanes) -> Lanes:
         f, dtype = self.r.f, self.stmt.dtype
+        if self.stmt.pairs:
+            return Lanes(dtype, (real.paired(f, a.reg, b.reg, c.reg),))
         if dtype in dt.FLOATING:
             return Lanes(dtype, (real.fused(f, a.reg, b.reg, c.reg),))
         product = math.RULES["mul"](f, [a, b], dtype)

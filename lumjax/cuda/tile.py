@@ -71,6 +71,7 @@ def grid_of(rows: int, cols: int, threads: int) -> Grid:
 
 def render_tile(body: Body, stmt: Tile) -> None:
     """The statements of a tile."""
+    assert not stmt.pairs, "pairs are made for CPUs that multiply them"
     if stmt.dtype in dt.COMPLEX:
         _plain(body, stmt)
         return

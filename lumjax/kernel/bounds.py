@@ -33,6 +33,7 @@ from lumjax.kernel.ir import (
     StoreStmt,
     Tile,
     Value,
+    behind,
 )
 from lumjax.kernel.term import Buffer
 from lumjax.record import record
@@ -151,8 +152,10 @@ class _Walk:
         if self.enter(s.m, m0, rows) and self.enter(s.n, n0, cols):
             inner = len(self.variables)
             if all(self.enter(name, 0, self.dim(end)) for name, end in s.k):
-                self.value(s.lhs)
-                self.value(s.rhs)
+                for side in (s.lhs, s.rhs):
+                    self.value(side)
+                    if s.pairs and isinstance(side, LoadValue) and side.dtype == dt.bfloat16:
+                        self.value(behind(side))
             del self.variables[inner:]
             self.block(s.body)
         del self.variables[depth:]

@@ -26,6 +26,7 @@ from lumjax.kernel.emit import (
 )
 from lumjax.kernel.evaluate import factors
 from lumjax.kernel.ir import LoopKind, StoreStmt
+from lumjax.kernel.pairs import in_pairs
 from lumjax.kernel.prepare import group_axes
 from lumjax.kernel.residue import by_remainders
 from lumjax.kernel.rewrite import axis_symbol
@@ -33,7 +34,7 @@ from lumjax.kernel.row import cone, reductions
 from lumjax.kernel.schedule import PANELS
 from lumjax.kernel.share import extent
 from lumjax.kernel.stream import emit_stream, terms_at_once
-from lumjax.kernel.term import Axis, Load, Reduction, Root, Term, free_names
+from lumjax.kernel.term import Apply, Axis, Load, Reduction, Root, Term, free_names
 from lumjax.kernel.tiles import (
     MANY_ROWS,
     Blocks,
@@ -45,6 +46,7 @@ from lumjax.kernel.tiles import (
     lie_along,
     panel_offset,
     plain,
+    staged_dtype,
     tile_shape,
     widened,
 )
@@ -220,7 +222,10 @@ def emit_contract(emitter: Emitter, tiling: Tiling) -> None:
         emit_stream(emitter, tiling, step)
         return
     given, tiling = tiling, without_windows(emitter, tiling)
-    blocks = cut_deep(emitter, tiling, work) if tiling is given else None
+    blocks = None
+    if tiling is given:
+        tiling = in_pairs(emitter, tiling) or tiling
+        blocks = cut_deep(emitter, tiling, work)
     if blocks is not None:
         Tiles(emitter, tiling, blocks, None).emit()
         return
@@ -244,12 +249,12 @@ def cut_deep(emitter: Emitter, tiling: Tiling, work: int) -> Blocks | None:
     assert emitter.target is not None, "tiles are shaped for a target"
     m, n = extent(emitter, [tiling.m]), extent(emitter, [tiling.n])
     depth = extent(emitter, tiling.k)
-    if tiling.ends or emitter.schedule.right or not plain(tiling.lhs, tiling.k):
+    if tiling.ends or emitter.schedule.right or not _as_it_lies(tiling.lhs, tiling):
         return None
-    if not (tiling.dots or plain(tiling.rhs, tiling.k, tiling.n)):
+    if not (tiling.dots or _as_it_lies(tiling.rhs, tiling, tiling.n)):
         return None
     target, itemsize = emitter.target, held(tiling.term).itemsize
-    packed = not tiling.dots and m >= MANY_ROWS
+    packed = not tiling.dots and (m >= MANY_ROWS or tiling.pairs)
     if tiling.dots and m * depth * itemsize <= target.l2 // 2:
         return None  # the left side stays in the cache while the right one streams by
     if depth < LONG or depth * n * itemsize <= 2 * target.l1:
@@ -275,7 +280,14 @@ def cut_deep(emitter: Emitter, tiling: Tiling, work: int) -> Blocks | None:
         return None
     part = None if share * rest >= depth else share
     blocks = _blocks(emitter, tiling, tall * tiling.rows, wide, depth, part)
-    return replace(blocks, right=packed, left=packed and _far_apart(emitter, tiling))
+    left = not plain(tiling.lhs, tiling.k) if tiling.pairs else _far_apart(emitter, tiling)
+    return replace(blocks, right=packed, left=packed and left)
+
+
+def _as_it_lies(side: Term, tiling: Tiling, unit: Axis | None = None) -> bool:
+    """Whether a side is read from memory as it is, or in pairs."""
+    parts = side.args if tiling.pairs and isinstance(side, Apply) else (side,)
+    return all(plain(p, tiling.k, unit) for p in parts)
 
 
 def _at_once(emitter: Emitter, tiling: Tiling, packed: bool) -> int:
@@ -360,7 +372,7 @@ def stage_right(emitter: Emitter, tiling: Tiling, deep: int | None = None) -> Pa
         return None
     panels = dims.ceiling_divide(tiling.n.extent, tiling.cols)
     space = math.prod((a.extent for a in (*outer, *tiling.k)), start=panels * tiling.cols)
-    staged = Panels(emitter.temporary(space, held(tiling.term)), outer, tiling.k)
+    staged = Panels(emitter.temporary(space, staged_dtype(tiling)), outer, tiling.k)
     panel = Axis(emitter.fresh("nb"), panels)
     each = extent(emitter, tiling.k) * tiling.cols
     top = Scope(bound={job := emitter.fresh("job")})

@@ -31,6 +31,7 @@ from lumjax.kernel.ir import (
     StoreStmt,
     Tile,
     Value,
+    behind,
 )
 from lumjax.kernel.term import Buffer
 from lumjax.trace import dim as dims
@@ -187,11 +188,26 @@ class _Machine:
                 ranges = [range(self.dim(extent)) for _, extent in stmt.k]
                 for index in np.ndindex(*map(len, ranges)):
                     self.symbols.update(zip((name for name, _ in stmt.k), index, strict=True))
-                    x, y = (self.operand(v, stmt.dtype) for v in (stmt.lhs, stmt.rhs))
                     with np.errstate(all="ignore"):
-                        total = (total + x * y).astype(total.dtype)
+                        for x, y in self.factors(stmt):
+                            total = (total + x * y).astype(total.dtype)
                 self.values[stmt.acc] = total
                 self.body(stmt.body)
+
+    def factors(self, stmt: Tile) -> list[tuple[Array, Array]]:
+        """What is multiplied in one step of a contraction."""
+        if not stmt.pairs:
+            return [(self.operand(stmt.lhs, stmt.dtype), self.operand(stmt.rhs, stmt.dtype))]
+        left, right = (self.pair(v) for v in (stmt.lhs, stmt.rhs))
+        return list(zip(left, right, strict=True))
+
+    def pair(self, value: Value) -> list[Array]:
+        """Two bfloat16 that are one operand."""
+        if isinstance(value, LoadValue) and value.dtype == dt.bfloat16:
+            return [self.load(value), self.load(behind(value))]
+        word = np.asarray(self.value(value), np.uint32).reshape(1)
+        both: Array = word.view(np.uint16).view(dt.bfloat16).astype(np.float32)
+        return [np.asarray(x) for x in both]
 
     def operand(self, value: Value, dtype: dt.DType) -> Array:
         """An operand of a contraction: rounded to its dtype, then in the accumulator's."""

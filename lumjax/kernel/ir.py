@@ -144,6 +144,8 @@ class Tile:
     variables, `rhs` n and k; `body` mentions m and n. Columns are the vector axis. `dtype` is the
     accumulator's. `ahead`: the tile of the next columns comes soon after, and its `rhs` may be
     fetched from memory meanwhile. `long`: so may what `body` stores to, while the sum is computed.
+    `pairs`: both sides are two bfloat16 each, whose two products are added: a uint32 with the first
+    in its low bits, or a load of bfloat16, which stands for its element and the one behind it.
     """
 
     acc: str
@@ -162,6 +164,12 @@ class Tile:
     body: tuple[Stmt, ...]
     ahead: bool = False
     long: bool = False
+    pairs: bool = False
+
+
+def behind(load: LoadValue) -> LoadValue:
+    """The element behind a load's."""
+    return LoadValue(load.buffer, load.offset + 1, load.mask, load.fill)
 
 
 @record

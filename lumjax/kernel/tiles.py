@@ -61,6 +61,7 @@ class Tiling:
     cols: int
     laid: bool = False  # the right side was copied such that it can be read in place
     dots: bool = False  # both sides lie along the sum: vectors go along it, nothing is copied
+    pairs: bool = False  # two terms of the sum are one: see pairs.py
     places: tuple[tuple[str, tuple[Dim, Dim]], ...] = ()  # see residue.py: Cut
     ends: tuple[tuple[str, Dim], ...] = ()
     joined: tuple[Joined, ...] = ()  # axes that became one, first ones first
@@ -168,6 +169,11 @@ def panel_offset(staged: Panels, panel: Dim, tiling: Tiling, panels: Dim) -> Dim
     return offset(shape, coords)
 
 
+def staged_dtype(tiling: Tiling) -> dt.DType:
+    """The dtype in which a side is staged."""
+    return dt.uint32 if tiling.pairs else held(tiling.term)
+
+
 def widened(value: Value, dtype: dt.DType) -> Value:
     """The value in the accumulator's dtype."""
     return value if value.dtype == dtype else ApplyValue(CAST, (value,), dtype)
@@ -260,18 +266,19 @@ class Tiles:
         if plain(self.lhs, [Axis(n, e) for n, e in self.k]) and not self.blocks.left:
             return
         self.rows_last = bool(unit_strides([self.lhs], self.tiling.m))
-        self.scratch = self._local(self.blocks.block_rows * depth)
+        self.scratch = self._local(self.blocks.block_rows * depth, staged_dtype(self.tiling))
 
     def _pack(self) -> None:
         """Scratch for the right side's part, if it is copied."""
         if self.blocks.right:
             width = self.blocks.block_panels * self.tiling.cols + GAP
-            self.packed = self._local(math.prod(self.widths, start=width))
+            size = math.prod(self.widths, start=width)
+            self.packed = self._local(size, staged_dtype(self.tiling))
 
-    def _local(self, elements: Dim) -> Buffer:
+    def _local(self, elements: Dim, dtype: dt.DType) -> Buffer:
         size = self.emitter.size(elements)
         assert size is not None, "what is staged has a constant size"
-        return self.emitter.local(size, held(self.tiling.term))
+        return self.emitter.local(size, dtype)
 
     def _unit(self, scope: Scope, finish: Finish) -> None:
         """All tiles of one unit, whose coordinates `scope` binds."""
@@ -295,7 +302,7 @@ class Tiles:
         """
         emitter, tiling, blocks = self.emitter, self.tiling, self.blocks
         width = blocks.block_panels * tiling.cols
-        sums = self.sums = self._local(blocks.block_rows * width)
+        sums = self.sums = self._local(blocks.block_rows * width, held(tiling.term))
         row, column = axis_symbol(tiling.m), axis_symbol(tiling.n)
         at = (row - area.first) * width + column - area.columns[0]
         part = emitter.fresh("d")
@@ -339,6 +346,8 @@ class Tiles:
         body = Scope(scope, {tiling.m.name, tiling.n.name})
         total: Value = Ref(acc, dtype)
         finish(body, total)
+        sides = self._left(scope, area.first), self._right(scope, panel, area)
+        lhs, rhs = sides if tiling.pairs else (widened(s, dtype) for s in sides)
         tile = Tile(
             acc,
             dtype,
@@ -351,11 +360,12 @@ class Tiles:
             tiling.n.extent,
             tiling.cols,
             tuple(self.k),
-            widened(self._left(scope, area.first), dtype),
-            widened(self._right(scope, panel, area), dtype),
+            lhs,
+            rhs,
             tuple(body.stmts),
             self.sums is not None and tiling.rows == 1 and not tiling.dots,
             depth >= LASTING,
+            tiling.pairs,
         )
         scope.add(tile)
 
