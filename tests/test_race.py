@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.race import on_numpy
 from benchmarks.race.contest import Entry, Result, chosen_rows, difference, run
-from benchmarks.race.peer import Stand
+from benchmarks.race.peer import MissingError, Stand
 from benchmarks.race.rows import ROWS
 from benchmarks.race.tables import line, markdown, ratio, summary
 
@@ -20,7 +20,7 @@ def result(**medians):
 def test_rows_have_names_of_their_own():
     assert len({r.name for r in ROWS}) == len(ROWS)
     assert {r.group for r in ROWS} == {
-        "products", "rows", "attention", "models", "science", "dispatch"
+        "products", "bfloat16", "rows", "attention", "models", "science", "dispatch"
     }  # fmt: skip
     assert chosen_rows(["MNIST"]) == chosen_rows(["MNIST MLP", "MNIST CNN"])
     assert len(chosen_rows([])) == len(ROWS)
@@ -58,13 +58,19 @@ def test_only_what_came_out_right_counts():
     assert summary([slow])[0].endswith("below 1: row 0.50")
 
 
+def test_peers_without_bfloat16_leave_its_rows_out():
+    for number in chosen_rows(["bfloat16"]):
+        with pytest.raises(MissingError):
+            Stand("numpy", 1).build(number)
+
+
 @pytest.mark.sampled(2)
-@pytest.mark.parametrize("word", ["conjugate", "k-means", "LSTM 512 steps"])
+@pytest.mark.parametrize("word", ["conjugate", "k-means", "LSTM 512 steps", "bfloat16 4x"])
 def test_a_program_is_the_same_everywhere(word):
     number = chosen_rows([word])[0]
     _, mine, _ = Stand("lumjax", 1).build(number)
     row = ROWS[number]
-    if hasattr(on_numpy, row.program):
+    if hasattr(on_numpy, row.program) and not row.peers:
         _, other, _ = Stand("numpy", 1).build(number)
     else:
         pytest.importorskip("jax")

@@ -12,6 +12,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from benchmarks.memory import measurable, peak
@@ -74,6 +75,7 @@ class Stand:
     """One peer and the program that it runs at the moment."""
 
     def __init__(self, peer: str, threads: int) -> None:
+        self.peer = peer
         maker = {"numpy": _numpy, "tinygrad": _tinygrad, "torch": _torch, "torch.compile": _torch}
         self.make = maker.get(peer, _jax)(peer, threads)
         self.run: Run = lambda: None
@@ -83,6 +85,8 @@ class Stand:
         most bytes held by a later one (0 where that is not known).
         """
         row = ROWS[number]
+        if row.peers and self.peer not in (*row.peers, JUDGE):
+            raise MissingError("")
         self.run, numbers = self.make(row)
         started = time.perf_counter()
         first = self.run()
@@ -158,7 +162,8 @@ def _jax(peer: str, threads: int) -> Any:
 
 def _wide(array: Any, x: Any, peer: str) -> Any:
     x = np.asarray(x)
-    return array(x.astype(np.float64) if peer == JUDGE and x.dtype == np.float32 else x)
+    floats = (np.float32, ml_dtypes.bfloat16)
+    return array(x.astype(np.float64) if peer == JUDGE and x.dtype in floats else x)
 
 
 def _trained(framework: Any, optim: Any, f: Any, arguments: Any, wait: Any) -> Run:
@@ -216,11 +221,14 @@ def _torch(peer: str, threads: int) -> Any:
     torch.set_num_threads(threads)
 
     def tensor(x: Any) -> Any:
-        t = torch.from_numpy(np.array(x))
+        x = np.array(x)
+        if x.dtype == ml_dtypes.bfloat16:
+            return torch.from_numpy(x.astype(np.float32)).bfloat16()
+        t = torch.from_numpy(x)
         return t.long() if t.dtype == torch.int32 else t
 
     def numbers(result: Any) -> list[np.ndarray]:
-        return [x.detach().numpy().astype(np.float64) for x in tree.tree_leaves(result)]
+        return [x.detach().double().numpy() for x in tree.tree_leaves(result)]
 
     def make(row: Row) -> tuple[Run, Any]:
         f = _program(on_torch, row)

@@ -21,7 +21,7 @@ class Row:
     the inputs numbered `wrt`; "train" is a step that keeps its state, `inputs` being parameters and
     a batch; "eager" is called as it is. `moved` bytes and `flops` multiply-adds times two are the
     least that the row takes. `limit` is the largest difference from float64, relative to the
-    largest value, that counts as correct.
+    largest value, that counts as correct. `peers` run it; all, unless given.
     """
 
     name: str
@@ -35,6 +35,7 @@ class Row:
     limit: float = 2e-4
     fresh: bool = False
     options: tuple[tuple[str, Any], ...] = ()
+    peers: tuple[str, ...] = ()
 
     @property
     def steps(self) -> int:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from benchmarks.race.row import Row, normal
@@ -18,17 +20,26 @@ TIMES = ((512, 8), (2048, 8), (8192, 4))  # positions and heads
 HEAD = 64
 
 
-def _product(name: str, program: str, m: int, n: int, k: int) -> Row:
+def _product(name: str, program: str, m: int, n: int, k: int, narrow: bool = False) -> Row:
     left = (k, m) if program == "product_tn" else (m, k)
     right = (n, k) if program == "product_nt" else (k, n)
-    return Row(
+
+    def inputs(rng: np.random.Generator) -> tuple[Any, ...]:
+        sides = (normal(rng, *left), normal(rng, *right))
+        return tuple(s.astype(ml_dtypes.bfloat16) for s in sides) if narrow else sides
+
+    row = Row(
         name,
         "products",
         program,
-        lambda rng: (normal(rng, *left), normal(rng, *right)),
+        inputs,
         moved=ITEM * (m * k + k * n + m * n),
         flops=2.0 * m * n * k,
     )
+    if not narrow:
+        return row
+    peers = ("lumjax", "jax", "torch", "torch.compile")
+    return replace(row, group="bfloat16", moved=row.moved / 2, limit=1e-2, peers=peers)
 
 
 def products() -> Iterator[Row]:
@@ -39,6 +50,14 @@ def products() -> Iterator[Row]:
         yield _product(f"product {m}x3072x768", "product_nn", m, 3072, 768)
         yield _product(f"product {m}x768x3072 NT", "product_nt", m, 768, 3072)
         yield _product(f"product 768x3072x{m} TN", "product_tn", 768, 3072, m)
+
+
+def narrow_products() -> Iterator[Row]:
+    """A transformer's in bfloat16, for those that have it."""
+    for m in BATCHES:
+        yield _product(f"bfloat16 {m}x3072x768", "product_nn", m, 3072, 768, True)
+        yield _product(f"bfloat16 {m}x768x3072 NT", "product_nt", m, 768, 3072, True)
+        yield _product(f"bfloat16 768x3072x{m} TN", "product_tn", 768, 3072, m, True)
 
 
 def _table(rng: np.random.Generator, size: int, width: int = WIDTH) -> np.ndarray:
@@ -297,6 +316,7 @@ def dispatches() -> Iterator[Row]:
 
 ROWS: tuple[Row, ...] = (
     *products(),
+    *narrow_products(),
     *rows_of_numbers(),
     *attentions(),
     *models(),
