@@ -24,6 +24,7 @@ from lumjax.kernel.ir import (
     StoreStmt,
     Tile,
     Value,
+    behind,
 )
 from lumjax.record import record
 from lumjax.trace import dim as dims
@@ -213,3 +214,14 @@ def trips(loop: Loop, hints: Mapping[str, Dim]) -> int | None:
     """How often a loop runs at the traced program's sizes, None where that varies."""
     count = dims.substitute(loop.end - loop.begin, hints)
     return max(0, -(-count // loop.step)) if isinstance(count, int) else None
+
+
+def adjacent(value: ApplyValue) -> LoadValue | None:
+    """The first of two elements that are made a word, if they lie side by side."""
+    if value.op.name != "pair":
+        return None
+    low, high = value.args
+    if not isinstance(low, LoadValue) or not isinstance(high, LoadValue):
+        return None
+    plain = dims.same(low.mask, 1) and dims.same(high.mask, 1) and high.buffer == low.buffer
+    return low if plain and dims.same(high.offset, behind(low).offset) else None

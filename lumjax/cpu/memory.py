@@ -201,13 +201,15 @@ class Memory:
             mask = self.f.shuffle(mask, None, [k for k in order for _ in range(size)])
         return mask
 
-    def words(self, buffer: Buffer, offset: Dim, ix: Indexer, condition: Reg | None) -> Lanes:
-        """buffer[offset] and the element behind it, of 16 bits each, as one word; lanes are the
-        same or side by side.
+    def words(
+        self, buffer: Buffer, offset: Dim, ix: Indexer, condition: Reg | None
+    ) -> Lanes | None:
+        """buffer[offset] and the element behind it, of 16 bits each, as one word; None where lanes
+        are neither the same nor side by side.
         """
         pointer, spread, stride = self._address(buffer, ix.terms(offset))
-        assert spread is None, "pairs lie side by side"
-        assert stride in (0, 2), "pairs lie side by side"
+        if spread is not None or stride not in (0, 2):
+            return None
         if stride and condition is not None:
             condition = self.f.splat(condition, ix.lanes)
         elif condition is not None:

@@ -12,10 +12,11 @@ kernel's buffers, then sizes, is found; `scratch` is memory of the running threa
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import assert_never
 
 from lumjax import dtype as dt
-from lumjax.cpu import analysis, dots, math, tile
+from lumjax.cpu import analysis, dots, math, tile, turn
 from lumjax.cpu.convert import Lanes, select, widen
 from lumjax.cpu.emit import Function, Module, Reg, constant, number
 from lumjax.cpu.index import Index, exactly
@@ -182,6 +183,14 @@ class Renderer(Values):
 
     def loop(self, stmt: Loop) -> None:
         """A loop, in the way its kind allows."""
+        free = self.lanes == 1 and self.mask is None
+        square = turn.turned(stmt, self.target, self.hints) if free else None
+        if square is None:
+            self._looped(stmt)
+        else:
+            self._turned(stmt, square)
+
+    def _looped(self, stmt: Loop) -> None:
         begin, end = self.ix.index(stmt.begin), self.ix.index(stmt.end)
         first, last = begin.value, end.value
         if first is not None and last is not None:
@@ -199,6 +208,41 @@ class Renderer(Values):
         else:
             self._run(stmt, *bounds, stmt.step)
         self.close_sums(opened)
+
+    def _turned(self, stmt: Loop, square: turn.Square) -> None:
+        """Squares of vectors, then the rest of the inner loop and that of the outer one."""
+        (inner,) = stmt.body
+        assert isinstance(inner, Loop), "a loop around a loop is turned"
+        lanes = square.lanes
+        middle, half = (
+            s.begin + dims.floor_divide(s.end - s.begin, lanes) * lanes for s in (stmt, inner)
+        )
+        bounds = (inner.begin, half), (stmt.begin, middle)
+        (n0, n1), (k0, k1) = ([self.ix.scalar(self.ix.index(d)) for d in pair] for pair in bounds)
+        with (
+            self.f.loop(n0, n1, lanes, []) as across,
+            self.f.loop(k0, k1, lanes, []) as along,
+            self.scope(analysis.stored(inner.body)),
+        ):
+            self._square(stmt.var, inner.var, (along.index, across.index), square)
+        rest = replace(inner, begin=half)
+        self._looped(replace(stmt, end=middle, body=(rest,)))
+        self._looped(replace(stmt, begin=middle))
+
+    def _square(self, k: str, n: str, at: tuple[Reg, Reg], square: turn.Square) -> None:
+        """One square at (k, n): read along k, stored along n."""
+        lanes, stores = square.lanes, square.stores
+        rows: list[list[Lanes]] = []
+        for j in range(lanes):
+            self.symbols[k], self.symbols[n] = Index(at[0], 0, 1), Index(at[1], j)
+            with self.in_lanes(lanes):
+                rows.append([widen(self.f, self.value(s.value), lanes) for s in stores])
+        for s, values in zip(stores, zip(*rows, strict=True), strict=True):
+            for j, reg in enumerate(turn.transpose(self.f, [v.reg for v in values])):
+                self.symbols[k], self.symbols[n] = Index(at[0], j), Index(at[1], 0, 1)
+                value = replace(values[0], regs=(reg,), exact=all(v.exact for v in values))
+                with self.in_lanes(lanes):
+                    self.memory.store(s.buffer, s.offset, self.ix, value, None)
 
     def _unrolled(self, stmt: Loop, trips: range) -> None:
         for k in trips:

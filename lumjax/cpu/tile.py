@@ -275,7 +275,9 @@ class TileRenderer:
         f, r = self.r.f, self.r
         if self.stmt.pairs:
             if isinstance(value, LoadValue) and value.dtype == dt.bfloat16:
-                return widen(f, r.memory.words(value.buffer, value.offset, r.ix, r.mask), lanes)
+                word = r.memory.words(value.buffer, value.offset, r.ix, r.mask)
+                assert word is not None, "pairs lie side by side"
+                return widen(f, word, lanes)
             return widen(f, r.value(value), lanes)
         found = cast(f, round_to_dtype(f, self.r.value(value)), self.stmt.dtype)
         return widen(f, found, lanes)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import assert_never
 
 from lumjax import dtype as dt
-from lumjax.cpu import math
+from lumjax.cpu import analysis, math
 from lumjax.cpu.convert import Lanes, cast, fill, from_bits, widen
 from lumjax.cpu.emit import Function, Reg, constant, listed
 from lumjax.cpu.index import Index, Indexer
@@ -164,9 +164,19 @@ class Values:
                     otherwise = from_bits(value.dtype, value.fill.bits)
                 return self.memory.load(value.buffer, value.offset, self.ix, condition, otherwise)
             case ApplyValue():
+                word = self._word(value)
+                if word is not None:
+                    return word
                 args = [self._value(a, memo) for a in value.args]
                 return math.apply(self.f, value.op, args, value.dtype)
         assert_never(value)
+
+    def _word(self, value: ApplyValue) -> Lanes | None:
+        """Two elements that lie side by side and are read as one."""
+        first = analysis.adjacent(value)
+        if first is None:
+            return None
+        return self.memory.words(first.buffer, first.offset, self.ix, self.mask)
 
     def _reference(self, name: str, dtype: dt.DType) -> Lanes:
         if name in self.sums:

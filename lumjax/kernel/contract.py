@@ -12,7 +12,7 @@ out is cut by remainders first (see residue.py).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from lumjax import dtype as dt
@@ -72,6 +72,7 @@ DEPTH_ACROSS = 256  # where the left side lies along its rows
 DEPTH_IN_PLACE = 64
 DEPTH_OF_ROWS = 16
 PAGE = 1 << 12  # bytes: what steps as far in every term of a sum is copied
+ROWS_FOR_COPY = 96  # for which a right side that lies along the sum is copied
 REUSED = 64  # columns for which a left side is copied in the order of the sum
 TILED = (dt.float16, dt.bfloat16, dt.float32, dt.float64)
 
@@ -223,9 +224,11 @@ def emit_contract(emitter: Emitter, tiling: Tiling) -> None:
         return
     given, tiling = tiling, without_windows(emitter, tiling)
     blocks = None
-    if tiling is given:
-        tiling = in_pairs(emitter, tiling) or tiling
+    for way in _ways(emitter, tiling) if tiling is given else ():
+        tiling = in_pairs(emitter, way) or way
         blocks = cut_deep(emitter, tiling, work)
+        if blocks is not None:
+            break
     if blocks is not None:
         Tiles(emitter, tiling, blocks, None).emit()
         return
@@ -242,6 +245,18 @@ def emit_contract(emitter: Emitter, tiling: Tiling) -> None:
         Tiles(emitter, tiling, blocks, rhs).emit()
 
 
+def _ways(emitter: Emitter, tiling: Tiling) -> Iterator[Tiling]:
+    """The tilings to try. Dot products load a vector for each of few sums: where many rows share
+    it, a copy of the right side across its order is worth it.
+    """
+    rows, columns = (extent(emitter, [a]) for a in (tiling.m, tiling.n))
+    if tiling.dots and rows >= ROWS_FOR_COPY:
+        assert emitter.target is not None, "tiles are shaped for a target"
+        shape = tile_shape(tiling.term.dtype, emitter.target, columns)
+        yield replace(tiling, rows=balanced(shape[0], rows), cols=shape[1], dots=False)
+    yield tiling
+
+
 def cut_deep(emitter: Emitter, tiling: Tiling, work: int) -> Blocks | None:
     """Blocks that cut the sum too, where both sides are read as they lie: what is read at once then
     stays in the caches, and with many rows the right side's part is copied.
@@ -251,10 +266,11 @@ def cut_deep(emitter: Emitter, tiling: Tiling, work: int) -> Blocks | None:
     depth = extent(emitter, tiling.k)
     if tiling.ends or emitter.schedule.right or not _as_it_lies(tiling.lhs, tiling):
         return None
-    if not (tiling.dots or _as_it_lies(tiling.rhs, tiling, tiling.n)):
-        return None
     target, itemsize = emitter.target, held(tiling.term).itemsize
     packed = not tiling.dots and (m >= MANY_ROWS or tiling.pairs)
+    along = _as_it_lies(tiling.rhs, tiling, tiling.n) or (packed and _lies_along(tiling))
+    if not (tiling.dots or along):
+        return None
     if tiling.dots and m * depth * itemsize <= target.l2 // 2:
         return None  # the left side stays in the cache while the right one streams by
     if depth < LONG or depth * n * itemsize <= 2 * target.l1:
@@ -288,6 +304,16 @@ def _as_it_lies(side: Term, tiling: Tiling, unit: Axis | None = None) -> bool:
     """Whether a side is read from memory as it is, or in pairs."""
     parts = side.args if tiling.pairs and isinstance(side, Apply) else (side,)
     return all(plain(p, tiling.k, unit) for p in parts)
+
+
+def _lies_along(tiling: Tiling) -> bool:
+    """Whether the right side lies along the sum, from which it is turned as it is copied."""
+    if not _as_it_lies(tiling.rhs, tiling):
+        return False
+    first = tiling.rhs.args[0] if isinstance(tiling.rhs, Apply) else tiling.rhs
+    assert isinstance(first, Load), "the right side is read as it lies"
+    step = dims.coefficient(first.coords[0], tiling.k[-1].name) or 0
+    return dims.same(step, 2 if tiling.pairs else 1)
 
 
 def _at_once(emitter: Emitter, tiling: Tiling, packed: bool) -> int:

@@ -266,7 +266,8 @@ def shallow(monkeypatch):
         "DEPTH_IN_PLACE": 4,
         "DEPTH_OF_ROWS": 3,
     }
-    for name, value in {**depths, "LONG": 4, "MANY_ROWS": 7, "ROOM": 1 << 11}.items():
+    rows = {"MANY_ROWS": 7, "ROWS_FOR_COPY": 7}
+    for name, value in {**depths, **rows, "LONG": 4, "ROOM": 1 << 11}.items():
         monkeypatch.setattr(f"lumjax.kernel.contract.{name}", value)
     tiny = Target(Backend.CPU, "test", "", 32, 16, 2, l1=64, l2=1 << 10)
     monkeypatch.setattr("tests.kernel.build.TARGET", tiny)
@@ -282,7 +283,7 @@ def test_a_sum_that_is_cut(layout, rows):
     kernel = check(g)
     if rows == 7:
         check(g, kernel=kernel, chunks=1)
-    if layout in ("NN", "TN"):
+    if layout in ("NN", "TN") or rows == 7:
         assert kernel.scratch  # sums, or the right side where all of the sum is walked at once
         assert not kernel.workspace
 
@@ -316,13 +317,13 @@ def test_what_is_cut_and_what_is_copied(layout, m, n, k):
     copied, summed = scratch & read, bool(scratch - read)
     if k < contract.LONG or 4 * k * n <= 2 * target.l1:
         assert not scratch, "a short sum, or a right side that fits the cache"
-    elif layout == "NT":
+    elif layout == "NT" and m < contract.ROWS_FOR_COPY:
         assert not copied, "dot products copy nothing"
         assert summed <= (k > contract.DEPTH_OF_DOTS and 4 * m * k > target.l2 // 2)
     elif m < MANY_ROWS:
         assert not copied, "few rows read the right side where it lies"
     else:
-        most = contract.DEPTH_PACKED if layout == "NN" else contract.DEPTH_ACROSS
+        most = contract.DEPTH_ACROSS if layout == "TN" else contract.DEPTH_PACKED
         assert len(copied) == (2 if layout == "TN" and 4 * m >= contract.PAGE else 1)
         assert summed == (k > most), "a sum that can be walked at once is not cut"
         assert all(t.long == (k >= LASTING) for t in tiles(kernel))
