@@ -8,7 +8,8 @@ has such a thing in its body.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from lumjax.config import config
@@ -18,6 +19,7 @@ from lumjax.cuda.contract import candidates
 from lumjax.cuda.memory import Buffer, copied
 from lumjax.cuda.occupancy import why_not
 from lumjax.cuda.render import unsupported
+from lumjax.cuda.runtime import Emulated
 from lumjax.cuda.scalar import supported
 from lumjax.egraph.plan import Found
 from lumjax.egraph.search import budget_of_config, search
@@ -47,14 +49,14 @@ def target_of(backend: str) -> Target:
     """
     if backend == "cuda":
         return device.current().info()
-    if backend != "cuda:emulated":
+    if backend not in ("cuda:emulated", "cuda:emulated:sm_90a"):
         raise UnsupportedError(
             operation=f"compiling for backend '{backend}'",
             required="'cpu', 'cuda', or 'cuda:emulated', which runs CUDA kernels on the CPU",
             got=f"backend {backend!r}",
             fix="use config.update('backend', 'cpu')",
         )
-    return runtime.emulated_target()
+    return runtime.emulated_target(runtime.emulated_arch(backend))
 
 
 def adopted(value: Any, copy: bool = False) -> Array:
@@ -133,45 +135,70 @@ def _verified(kernel: Kernel, group: Group, target: Target) -> list[Checked]:
             unsupported(own) is None
             and why_not(runtime.compiled(own).rendered, target.arch) is None
         ):
-            if _refused(own, group) is None:
-                return [Checked(group, _handle(own))]
+            made = _accepted(own, group, target)
+            if not isinstance(made, str):
+                return [Checked(group, _handle(made))]
             break
     if (what := unsupported(kernel)) is not None:
         raise Unsupported(what)
-    why = _refused(kernel, group)
-    if why is None:
-        return [Checked(group, _handle(kernel))]
+    made = _accepted(kernel, group, target)
+    if not isinstance(made, str):
+        return [Checked(group, _handle(made))]
     fallbacks: list[Checked] = []
     for root in group.roots:
         simple, single = lower_scalar(root), Group((root,))
-        again = _refused(simple, single)
-        if again is not None:
-            raise Unsupported(f"{why}; and the fallback: {again}")
-        fallbacks.append(Checked(single, _handle(simple), why))
+        again = _accepted(simple, single, target)
+        if isinstance(again, str):
+            raise Unsupported(f"{made}; and the fallback: {again}")
+        fallbacks.append(Checked(single, _handle(again), made))
     return fallbacks
 
 
-def _refused(kernel: Kernel, group: Group) -> str | None:
-    """Why a kernel may not be used; None if it may."""
+def _accepted(kernel: Kernel, group: Group, target: Target) -> Emulated | str:
+    """The kernel, of whose texts the second is dropped if it is not as it should be; why it may not
+    be used if the first isn't.
+    """
     try:
-        made = runtime.compiled(kernel)
+        made = runtime.compiled(kernel, target.arch)
         if made.digest in runtime.kernels or not config.verify:
-            return None
-        verdict = check_kernel(kernel, group, made.on_arrays)
+            return made
+        plain = replace(made, pipelined=None)
+        verdict = check_kernel(kernel, group, plain.on_arrays)
     except LumjaxError as error:
         return f"{kernel.name}: {error}"
-    if verdict.ok:
-        return None
-    return f"{kernel.name}: {verdict.where}: got {verdict.got}, want {verdict.want}"
+    if not verdict.ok:
+        return f"{kernel.name}: {verdict.where}: got {verdict.got}, want {verdict.want}"
+    if made.pipelined is not None and not _sound(made, made.pipelined, group, target):
+        return runtime.compiled(kernel)
+    return made
 
 
-def _handle(kernel: Kernel) -> Compiled:
+def _sound(made: Emulated, pipelined: Emulated, group: Group, target: Target) -> bool:
+    """Whether a kernel's second text is right, in runs of which some were its own."""
+    own = 0
+
+    def run(
+        kernel: Kernel, arrays: Mapping[str, runtime.NDArray], sizes: Mapping[str, int]
+    ) -> None:
+        nonlocal own
+        fitting = made.fitting(runtime.table_of(kernel, arrays, sizes), sizes)
+        own += fitting is pipelined
+        fitting.on_arrays(kernel, arrays, sizes)
+
+    try:
+        if why_not(pipelined.rendered, target.arch) is not None:
+            return False
+        return check_kernel(made.kernel, group, run).ok and own > 0
+    except LumjaxError:
+        return False
+
+
+def _handle(made: Emulated) -> Compiled:
     """What stands for the kernel in a program."""
-    made = runtime.compiled(kernel)
     runtime.kernels[made.digest] = made
-    return Compiled(kernel, (), 0, made.digest, b"", ())
+    return Compiled(made.kernel, (), 0, made.digest, b"", ())
 
 
-def text_of(kernels: Sequence[Kernel]) -> str:
-    """Kernels as CUDA C."""
-    return "\n".join(runtime.compiled(k).rendered.text for k in kernels)
+def text_of(kernels: Sequence[Compiled]) -> str:
+    """Kernels of programs as CUDA C."""
+    return "\n".join(t.text for k in kernels for t in runtime.kernels[k.digest].texts)

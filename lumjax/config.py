@@ -82,7 +82,7 @@ PRECISIONS = (
 )  # fmt: skip
 _CHOICES = {
     "grad_compat": ("lumjax", "jax"),
-    "backend": ("cpu", "cuda", "cuda:emulated"),
+    "backend": ("cpu", "cuda", "cuda:emulated", "cuda:emulated:sm_90a"),
     "default_matmul_precision": ("", *PRECISIONS),
 }
 # Flags of JAX's that programs set and that mean nothing here; () stands for any value.

@@ -275,9 +275,10 @@ class Executable:
 
     def as_text(self) -> str:
         """The kernels as LLVM IR, or as CUDA C."""
-        kernels = [whole(c, self.target) for s in self.native() for c in s.kernels]
+        checked = [c for s in self.native() for c in s.kernels]
         if self._cuda:
-            return self._cuda.text_of(kernels)
+            return self._cuda.text_of([c.compiled for c in checked])
+        kernels = [whole(c, self.target) for c in checked]
         return "\n".join(render(k, self.target) for k in kernels)
 
     def cost_analysis(self) -> dict[str, float]:

@@ -19,7 +19,7 @@ from lumjax.cuda import device, emulated
 from lumjax.cuda.device import Device, DeviceError, Lent
 from lumjax.cuda.graph import Launches
 from lumjax.cuda.memory import Buffer, buffer_of, fresh, upload
-from lumjax.cuda.runtime import kernels
+from lumjax.cuda.runtime import emulated_arch, kernels
 from lumjax.dtype import DType, key
 from lumjax.expansion import is_keyed, keys_of, words_of
 from lumjax.profiler import launches
@@ -36,7 +36,7 @@ def device_of(backend: str) -> Device:
 
     Raises UnsupportedError for a GPU where CuPy, the driver or the GPU is missing.
     """
-    return device.current() if backend == "cuda" else emulated.current()
+    return device.current() if backend == "cuda" else emulated.current(emulated_arch(backend))
 
 
 class Launcher(Runner):
@@ -54,7 +54,7 @@ class Launcher(Runner):
 
     def program(self, segment: Segment) -> Launches:
         """The kernels of a segment."""
-        return Launches(self.device, segment.steps, lambda s: kernels[s.compiled.digest].rendered)
+        return Launches(self.device, segment.steps, lambda s: kernels[s.compiled.digest].texts)
 
     def run(self, args: Sequence[Value]) -> list[Array]:
         """Run on one value for each input that is no constant.

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from lumjax.cuda import nvrtc
+from lumjax.cuda import maps, nvrtc
 from lumjax.dtype import DType, canonicalize
 from lumjax.errors import ArgumentTypeError, LumjaxError, UnsupportedError
 from lumjax.kernel.ir import Kernel
@@ -40,7 +40,9 @@ class DeviceError(LumjaxError, RuntimeError):
 
 @record(eq=False)
 class Function:
-    """A phase of a kernel on the device: a handle of its own, and how it is launched."""
+    """A phase of a kernel on the device: a handle of its own, and how it is launched. `parameters`:
+    bytes of the kernel's part of the parameter block.
+    """
 
     handle: Any
     threads: int
@@ -48,6 +50,7 @@ class Function:
     name: str
     kernel: Kernel
     phase: int
+    parameters: int
 
 
 class Held(Protocol):
@@ -100,6 +103,10 @@ class Device(Protocol):
 
     def fill(self, target: int, value: int, size: int) -> None:
         """Set bytes."""
+        ...
+
+    def tensor_map(self, of: maps.Numbers, address: int) -> bytes:
+        """What kernels are told of a tensor in a buffer at an address."""
         ...
 
     def launch(self, function: Function, blocks: int, table: int) -> None:
@@ -239,6 +246,10 @@ class Cupy:
     def fill(self, target: int, value: int, size: int) -> None:
         """Set bytes."""
         self._cupy.cuda.runtime.memsetAsync(target, value, size, self._stream.ptr)
+
+    def tensor_map(self, of: maps.Numbers, address: int) -> bytes:
+        """The driver's form."""
+        return maps.driver(of, address)
 
     def launch(self, function: Function, blocks: int, table: int) -> None:
         """Run a kernel."""

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from lumjax.cuda import nvrtc, ptx
+from lumjax.cuda import maps, ptx
 from lumjax.cuda.device import Function, Held, Lent
-from lumjax.cuda.runtime import OPTIONS, emulated_target, memory_of
+from lumjax.cuda.runtime import emulated_target, load, memory_of
 from lumjax.errors import UnsupportedError
 from lumjax.record import record
 from lumjax.target import Target
@@ -34,18 +34,19 @@ class Block:
 class Processor:
     """The device."""
 
-    def __init__(self) -> None:
+    def __init__(self, arch: str = "sm_80") -> None:
+        self._arch = arch
         self._recording: list[Callable[[], None]] | None = None
         # The memory of the kernel that runs: its later phases see what earlier ones wrote.
         self._kernel: tuple[Any, int, int, ptx.Memory] | None = None
 
     def info(self) -> Target:
         """The device as a target."""
-        return emulated_target()
+        return emulated_target(self._arch)
 
     def load(self, text: str, names: Sequence[str]) -> list[Any]:
         """Compile CUDA C and load it."""
-        made = ptx.load(nvrtc.ptx(text, options=OPTIONS))
+        made = load(text)
         return [made[n] for n in names]
 
     def alloc(self, size: int) -> Block:
@@ -60,6 +61,10 @@ class Processor:
     def fill(self, target: int, value: int, size: int) -> None:
         """Set bytes."""
         self._do(lambda: ctypes.memset(target, value, size))
+
+    def tensor_map(self, of: maps.Numbers, address: int) -> bytes:
+        """The executor's form."""
+        return maps.emulated(of, address)
 
     def launch(self, function: Function, blocks: int, table: int) -> None:
         """Run a kernel."""
@@ -78,7 +83,7 @@ class Processor:
             held = struct.unpack(f"{count}q", ctypes.string_at(table, 8 * count))
             sizes = dict(zip(kernel.sizes, held[len(kernel.buffers) :], strict=True))
             memory = memory_of(kernel, held, sizes)
-            memory.add_bytes(table, 8 * count, 8, True, False)
+            memory.add_bytes(table, function.parameters, 8, True, False)
         self._kernel = kernel, table, function.phase, memory
         grid, block = (blocks,), (function.threads,)
         function.handle.launch(memory, grid, block, [np.int64(table)], function.shared)
@@ -138,6 +143,6 @@ class Processor:
 
 
 @cache
-def current() -> Processor:
-    """The device of this process."""
-    return Processor()
+def current(arch: str) -> Processor:
+    """The device of this process that stands for an architecture."""
+    return Processor(arch)

@@ -1,7 +1,9 @@
 """Runs of kernels on a device, captured as graphs and replayed.
 
 Every kernel finds its addresses and sizes in one parameter block on the device, which one copy
-refreshes: a graph is captured once, and replayed wherever arrays lie. Where no step asks the device
+refreshes: a graph is captured once, and replayed wherever arrays lie. Tensor maps, which know where
+arrays lie, are written there anew; where an array lies so that there is none, other texts of the
+kernels are launched, as a graph of their own. Where no step asks the device
 how to go on, what is launched, and which entries of the table it is told, is found out once; loops
 of known length are unrolled, in graphs of at most `MOST` launches. Otherwise a graph ends where the
 device is asked.
@@ -16,10 +18,12 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from lumjax.cpu.runtime import AnyStep, Choice, Loop, Step
+from lumjax.cuda import maps
 from lumjax.cuda.device import Device, DeviceError, Function
 from lumjax.cuda.host import run_steps
 from lumjax.cuda.memory import lock
-from lumjax.cuda.render import Rendered
+from lumjax.cuda.render import Launch, Rendered, parameters
+from lumjax.cuda.warpgroup import place_of_maps
 from lumjax.kernel.ir import Kernel, Phase
 from lumjax.kernel.term import Buffer
 from lumjax.record import record
@@ -29,6 +33,7 @@ NDArray: TypeAlias = np.ndarray[Any, Any]
 MOST = 4096  # launches of a graph
 _KEPT = 64  # graphs of a segment whose steps ask the device
 _LEAST = 4096  # bytes of a parameter block
+_MOST_MAPS = 4096  # that are kept
 _PLACE = 40  # bits of an offset, below the number of an entry of the table
 
 _THREADS, _WIDE = 256, 1 << 14  # bytes that a block copies
@@ -67,25 +72,52 @@ class Launched:
     step: int
 
 
+@record
+class Mapped:
+    """A tensor map in the parameter block: where it and the address of its buffer are, in words."""
+
+    of: maps.Numbers
+    at: int
+    address: int
+
+
 @record(eq=False)
-class _Part:
-    """Launches of one graph, and the entries of the table that make its parameters: numbers of
-    entries, and what is added to them.
+class Work:
+    """Launches of one graph, those that take their place where arrays don't lie as tensor maps
+    need it, and the maps.
     """
 
-    work: tuple[Launched, ...]
+    first: tuple[Launched, ...]
+    second: tuple[Launched, ...]
+    mapped: tuple[Mapped, ...]
+
+
+@record(eq=False)
+class _Part:
+    """Work, and the entries of the table that make its parameters: numbers of entries, and what is
+    added to them.
+    """
+
+    work: Work
     places: NDArray
     offsets: NDArray
 
 
 class Launches:
-    """A segment's kernels on a device. `rendered` gives the text of a step's kernel."""
+    """A segment's kernels on a device. `texts` gives those of a step's kernel, of which the first
+    goes with all arrays.
+    """
 
     def __init__(
-        self, device: Device, steps: Sequence[AnyStep], rendered: Callable[[Step], Rendered]
+        self,
+        device: Device,
+        steps: Sequence[AnyStep],
+        texts: Callable[[Step], Sequence[Rendered]],
     ) -> None:
-        self.device, self.steps, self._rendered = device, steps, rendered
-        self._functions: dict[str, list[tuple[Any, Function]]] = {}
+        self.device, self.steps, self._texts = device, steps, texts
+        self._functions: dict[tuple[str, int], list[tuple[Launch, Function]]] = {}
+        self._copying: Function | None = None
+        self._maps: dict[tuple[maps.Numbers, int], NDArray] = {}
         self._parameters: Any = None
         self._room = 0  # bytes of the parameter block
         self._graphs: dict[tuple[Launched, ...], Callable[[], None]] = {}
@@ -123,31 +155,38 @@ class Launches:
         for part in self._parts:
             self.replay(part.work, held[part.places] + part.offsets)
 
-    def functions(self, step: Step) -> list[tuple[Any, Function]]:
-        """How a step's phases are launched, and their functions."""
-        digest = step.compiled.digest
-        if digest not in self._functions:
-            kernel, made = step.compiled.kernel, self._rendered(step)
+    def functions(self, step: Step, text: int) -> list[tuple[Launch, Function]]:
+        """How a step's phases are launched, and their functions, by number of the text."""
+        key = step.compiled.digest, text
+        if key not in self._functions:
+            kernel, made = step.compiled.kernel, self._texts(step)[text]
             handles = self.device.load(made.text, [x.name for x in made.launches])
-            self._functions[digest] = [
-                (x, Function(h, x.threads, x.shared, x.name, kernel, k))
+            size = parameters(kernel, made)
+            self._functions[key] = [
+                (x, Function(h, x.threads, x.shared, x.name, kernel, k, size))
                 for k, (h, x) in enumerate(zip(handles, made.launches, strict=True))
             ]
-        return self._functions[digest]
+        return self._functions[key]
+
+    def charts(self, step: Step) -> tuple[maps.Numbers, ...]:
+        """The tensor maps of a step's second text; none if it has no such text or they can't be."""
+        texts = self._texts(step)
+        found = [maps.numbers(c, step.sizes) for c in texts[-1].maps]
+        return () if None in found else tuple(x for x in found if x is not None)
 
     def copying(self) -> Function:
         """The kernel that copies."""
-        if "" not in self._functions:
+        if self._copying is None:
             (handle,) = self.device.load(_COPY, ["copy"])
-            function = Function(handle, _THREADS, 0, "copy", COPIED, 0)
-            self._functions[""] = [(None, function)]
-        return self._functions[""][0][1]
+            self._copying = Function(handle, _THREADS, 0, "copy", COPIED, 0, 24)
+        return self._copying
 
-    def replay(self, work: tuple[Launched, ...], parameters: NDArray) -> None:
+    def replay(self, given: Work, parameters: NDArray) -> None:
         """The work as a graph, captured when it is new, on these parameters."""
-        if not work:
+        if not given.first:
             return
         with lock:
+            work = given.first if self._map(given.mapped, parameters) else given.second
             self._refresh(parameters)
             self.device.keep(f"{work[0].function.name} and {len(work) - 1} more")
             if os.environ.get("CUDA_LAUNCH_BLOCKING") == "1":
@@ -158,6 +197,21 @@ class Launches:
                     self._graphs.pop(next(iter(self._graphs)))
                 self._graphs[work] = self.device.capture(lambda: self._issue(work))
             self._graphs[work]()
+
+    def _map(self, mapped: Sequence[Mapped], parameters: NDArray) -> bool:
+        """Write the tensor maps, unless an array does not lie as they need it."""
+        for m in mapped:
+            address = int(parameters[m.address])
+            if not maps.fits(m.of, address):
+                return False
+            key = m.of, address
+            if key not in self._maps:
+                if len(self._maps) >= _MOST_MAPS:
+                    self._maps.clear()
+                made = self.device.tensor_map(m.of, address)
+                self._maps[key] = np.frombuffer(made, np.int64)
+            parameters[m.at : m.at + maps.BYTES // 8] = self._maps[key]
+        return True
 
     def _refresh(self, parameters: NDArray) -> None:
         """Copy the parameters to the device, all at once."""
@@ -199,24 +253,49 @@ class _Tape:
     def __init__(self, launches: Launches) -> None:
         self.launches = launches
         self.step = 0  # the number of the step that runs
-        self._work: list[Launched] = []
+        self._work: list[tuple[Launched, Launched]] = []
+        self._mapped: list[Mapped] = []
         self._parameters: list[int] = []
 
     def launch(self, step: Step, table: Sequence[int]) -> None:
         """A kernel."""
+        charts, kernel = self.launches.charts(step), step.compiled.kernel
+        if charts:
+            self._pad(len(self._parameters))
         at = len(self._parameters)
         self._parameters += [table[p] for p in step.slots]
-        phases = zip(step.compiled.kernel.phases, self.launches.functions(step), strict=True)
-        for phase, (launch, function) in phases:
+        texts = [self.launches.functions(step, 0)] * 2
+        if charts:
+            texts[0] = self.launches.functions(step, 1)
+            self._pad(len(self._parameters))
+            assert len(self._parameters) - at == place_of_maps(kernel) // 8
+            owners = [c.buffer for launch, _ in texts[0] for c in launch.maps]
+            for of, owner in zip(charts, owners, strict=True):
+                self._mapped.append(Mapped(of, len(self._parameters), at + owner))
+                self._parameters += [0] * (maps.BYTES // 8)
+        for phase, first, second in zip(kernel.phases, *texts, strict=True):
             jobs = int(dims.evaluate(phase.jobs, step.sizes))
             if jobs > 0:
-                self._work.append(Launched(function, launch.blocks(jobs), at, self.step))
+                pair = (Launched(f, x.blocks(jobs), at, self.step) for x, f in (first, second))
+                self._work.append((next(pair), next(pair)))
         self._bounded()
+
+    def _pad(self, count: int) -> None:
+        """On to where a tensor map may begin."""
+        self._parameters += [0] * (-count % (maps.ALIGNMENT // 8))
+
+    def taken(self) -> Work:
+        """What was asked for."""
+        first, second = zip(*self._work, strict=True) if self._work else ((), ())
+        made = Work(first, second, tuple(self._mapped))
+        self._work, self._mapped = [], []
+        return made
 
     def _copied(self, target: int, source: int, size: int, blocks: int) -> None:
         function, at = self.launches.copying(), len(self._parameters)
         self._parameters += [target, source, size]
-        self._work.append(Launched(function, blocks, at, self.step))
+        made = Launched(function, blocks, at, self.step)
+        self._work.append((made, made))
         self._bounded()
 
     def _bounded(self) -> None:
@@ -253,8 +332,8 @@ class _Unrolled(_Tape):
         if self._work:
             entries = np.asarray(self._parameters, np.int64)
             offsets = entries & ((1 << _PLACE) - 1)
-            self.parts.append(_Part(tuple(self._work), entries >> _PLACE, offsets))
-        self._work, self._parameters = [], []
+            self.parts.append(_Part(self.taken(), entries >> _PLACE, offsets))
+        self._parameters = []
 
 
 class Asking(_Tape):
@@ -276,8 +355,8 @@ class Asking(_Tape):
 
     def flush(self) -> None:
         """Do what was asked for."""
-        self.launches.replay(tuple(self._work), np.asarray(self._parameters, np.int64))
-        self._work, self._parameters = [], []
+        self.launches.replay(self.taken(), np.asarray(self._parameters, np.int64))
+        self._parameters = []
 
 
 def run_all(tape: _Unrolled | Asking, steps: Iterable[AnyStep], table: list[int]) -> None:

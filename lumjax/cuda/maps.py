@@ -22,7 +22,7 @@ from lumjax.trace.dim import Dim
 BYTES, ALIGNMENT = 128, 64  # of a map
 WIDE = 16  # bytes that addresses and steps are multiples of
 SWIZZLE, SPAN = 3, 128  # by as many bytes, which one row of a box has at most
-_MOST_STEP, _MOST_EXTENT = 1 << 40, 1 << 32
+_MOST_STEP, _MOST_EXTENT = 1 << 40, 1 << 31  # places are signed
 
 
 @record
@@ -74,6 +74,11 @@ def emulated(of: Numbers, address: int) -> bytes:
         *fill, of.size, rank, SWIZZLE,
     )  # fmt: skip
     return made.ljust(BYTES, b"\0")
+
+
+def fits(of: Numbers, address: int) -> bool:
+    """Whether bulk copies can read a buffer that lies there."""
+    return (address + of.base) % WIDE == 0
 
 
 # ---- the driver's

@@ -35,6 +35,7 @@ A100 = Card("A100", "sm_80", 108, 2048, 32, 164 << 10, 163 << 10)
 SMALL = Card("RTX 3060", "sm_86", 28, 1536, 16, 100 << 10, 99 << 10)
 CARDS = (H200, A100, SMALL)
 
+_SERIALISED = "C75"  # the compiler's remarks on that begin so
 _KEPT = 1 << 10  # bytes of shared memory that the system keeps for each block
 _REGISTERS, _WARPS, _BYTES = 8, 4, 128  # what registers, warps and shared memory are given out by
 
@@ -55,9 +56,13 @@ def resident(card: Card, usage: Usage, threads: int, shared: int = 0) -> int:
 
 def why_not(rendered: Rendered, arch: str) -> str | None:
     """Why the kernels' machine code should not be used: it keeps in memory what should be in
-    registers, or no card of the architecture can run it. None if it is fine.
+    registers, waits where it was not asked to, or no card of the architecture can run it. None if
+    it is fine.
     """
-    usage = nvrtc.cubin(rendered.text, arch).usage
+    made = nvrtc.cubin(rendered.text, arch)
+    usage = made.usage
+    if _SERIALISED in made.log:
+        return f"products of warpgroups are put in order on {arch}"
     for launch in rendered.launches:
         taken = usage[launch.name]
         if taken.spills:

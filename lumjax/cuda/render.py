@@ -15,9 +15,12 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from lumjax.cpu import analysis
-from lumjax.cuda import blocks, tile
+from lumjax.cuda import blocks, header90, tile
 from lumjax.cuda.header import HEADER
+from lumjax.cuda.header90 import HEADER_90
+from lumjax.cuda.maps import BYTES, Chart
 from lumjax.cuda.scalar import parts, storage_type, supported
+from lumjax.cuda.warpgroup import Pipeline, Rendering, pipeline_of, place_of_maps
 from lumjax.errors import UnsupportedError
 from lumjax.kernel.ir import Kernel, Loop, Phase, Tile
 from lumjax.record import record
@@ -32,13 +35,14 @@ BLOCKS = 1056  # eight for each of the units of the largest machine
 @record
 class Launch:
     """How a phase is launched: threads of a block, whether each has a job of its own, bytes of
-    shared memory that the launch adds.
+    shared memory that the launch adds; tensor maps that follow the kernel's addresses and sizes.
     """
 
     name: str
     threads: int
     each: bool
     shared: int
+    maps: tuple[Chart, ...] = ()
 
     def blocks(self, jobs: int) -> int:
         """How many blocks run so many jobs."""
@@ -51,6 +55,11 @@ class Rendered:
 
     text: str
     launches: tuple[Launch, ...]
+
+    @property
+    def maps(self) -> tuple[Chart, ...]:
+        """The tensor maps of all phases."""
+        return tuple(m for x in self.launches for m in x.maps)
 
 
 def unsupported(kernel: Kernel) -> str | None:
@@ -71,22 +80,33 @@ def _padded(size: int) -> int:
     return -(-size // 16) * 16
 
 
-def render(kernel: Kernel) -> Rendered:
-    """The text of a kernel for which `unsupported` finds nothing."""
-    texts: list[str] = []
-    launches: list[Launch] = []
+def parameters(kernel: Kernel, rendered: Rendered) -> int:
+    """The bytes of a kernel's table, with its tensor maps."""
+    if not rendered.maps:
+        return 8 * (len(kernel.buffers) + len(kernel.sizes))
+    return place_of_maps(kernel) + BYTES * len(rendered.maps)
+
+
+def render(kernel: Kernel, pipelines: bool = False) -> Rendered:
+    """The text of a kernel for which `unsupported` finds nothing. With `pipelines`, which are for
+    sm_90a, bulk copies and warpgroups where they can go.
+    """
+    made: list[_Phase] = []
+    before = place_of_maps(kernel)
     for k, phase in enumerate(kernel.phases):
-        made = _Phase(kernel, phase, f"{kernel.name}_phase{k}")
-        texts.append(made.text())
-        launches.append(made.launch)
-    return Rendered(HEADER + "\n" + "\n".join(texts), tuple(launches))
+        made.append(_Phase(kernel, phase, f"{kernel.name}_phase{k}", before if pipelines else None))
+        before += BYTES * len(made[-1].launch.maps)
+    products = sorted({p.pipeline.product for p in made if p.pipeline is not None})
+    more = HEADER_90 + "".join(header90.products(*p) for p in products) if products else ""
+    text = "\n".join([HEADER + more, *(p.text() for p in made)])
+    return Rendered(text, tuple(p.launch for p in made))
 
 
 class _Phase:
     """One phase's function."""
 
-    def __init__(self, kernel: Kernel, phase: Phase, name: str) -> None:
-        self.kernel, self.phase = kernel, phase
+    def __init__(self, kernel: Kernel, phase: Phase, name: str, maps: int | None = None) -> None:
+        self.kernel, self.phase, self.maps = kernel, phase, maps
         hints = dict(zip(kernel.sizes, kernel.extents, strict=False))
         shared = [s for s in kernel.scratch if s.buffer.name in self._mentioned()]
         self.scratch = shared
@@ -100,6 +120,13 @@ class _Phase:
         self.shared = self.held + self.slices * slice_
         self.dynamic = self.shared if self.shared > STATIC_SHARED else 0
         self.launch = Launch(name, threads, each, self.dynamic)
+        self.pipeline: Pipeline | None = None
+        if maps is not None and not shared and len(work) == 1 and isinstance(work[0], Tile):
+            self.pipeline = plan = pipeline_of(kernel, work[0])
+            if plan is not None:
+                charts = tuple(s.chart for s in plan.sides)
+                self.launch = Launch(name, plan.threads, False, plan.shared, charts)
+                self.dynamic = 0
         self.hints: Mapping[str, Dim] = hints
 
     def _mentioned(self) -> frozenset[str]:
@@ -113,7 +140,10 @@ class _Phase:
             f'extern "C" __global__ void __launch_bounds__({launch.threads}, 1)\n'
             f"{launch.name}(const i64* __restrict__ table) {{"
         )
-        body = blocks.Body(launch.threads, launch.each, self.hints, tile.render_tile)
+        tiles = tile.render_tile
+        if self.pipeline is not None and self.maps is not None:
+            tiles = Rendering(self.pipeline, self.maps)
+        body = blocks.Body(launch.threads, launch.each, self.hints, tiles)
         body.lines += [f"  {line}" for line in self._declarations()]
         body.depth = 1
         body.local = frozenset(s.buffer.name for s in self.kernel.scratch)

@@ -151,7 +151,7 @@ class Staging:
         fast, slow = f"{cell} % {inner}", f"{cell} / {inner}"
         if unit > 1:
             fast = f"{fast} * {unit}"
-        self.bounds()
+        bounds(body, self.stmt)
         body.add("#pragma unroll 1")  # copies go on by themselves; addresses would take registers
         with body.scope(f"for (int {cell} = threadIdx.x; {cell} < {total}; "
                         f"{cell} += {body.threads})"):  # fmt: skip
@@ -169,14 +169,6 @@ class Staging:
         return bool(self.stmt.k) and any(
             same(dims.coefficient(n.offset, self.stmt.k[-1][0]), 1) for n in loads_of(side.value)
         )
-
-    def bounds(self) -> None:
-        """What the variables of the tile are bounded by."""
-        stmt = self.stmt
-        self.body.ranged(stmt.m, stmt.m0, stmt.m_end)
-        self.body.ranged(stmt.n, stmt.n0, stmt.n_end)
-        for var, extent in stmt.k:
-            self.body.ranged(var, 0, extent)
 
     def positions(self, flat: str) -> None:
         """The variables of the sum, from their number."""
@@ -228,6 +220,14 @@ class Staging:
         tests = [f"lj_aligned<{side.kind}, {unit}>({base})", *dict.fromkeys(odd)]
         body.add(f"const bool {test} = {' && '.join(tests)};")
         self.wide[side.name] = test, base
+
+
+def bounds(body: Body, stmt: Tile) -> None:
+    """What the variables of a tile are bounded by."""
+    body.ranged(stmt.m, stmt.m0, stmt.m_end)
+    body.ranged(stmt.n, stmt.n0, stmt.n_end)
+    for var, extent in stmt.k:
+        body.ranged(var, 0, extent)
 
 
 def forget(body: Body, name: str) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from lumjax import dtype as dt
 from lumjax.cpu import analysis
 from lumjax.cuda.blocks import Body, name_of, same
 from lumjax.cuda.scalar import SIXTEEN, Value, value_type
-from lumjax.cuda.staging import Side, Staging, forget, loads_of
+from lumjax.cuda.staging import Side, Staging, bounds, forget, loads_of
 from lumjax.errors import UnsupportedError
 from lumjax.kernel import ir
 from lumjax.kernel.emit import CAST
@@ -28,6 +28,7 @@ from lumjax.record import record
 from lumjax.trace import dim as dims
 from lumjax.trace.form import Rounding, ScalarOp, Trait
 
+Elements: TypeAlias = Iterator[tuple[str, str, str, Sequence[str]]]
 WARP = 32
 DEPTH, DEPTH_OF_CORES = 16, 32  # of a slice of the sum
 SLICES = 3  # in shared memory at a time, two where there is no room
@@ -124,7 +125,7 @@ class Cores(Protocol):
         """Add a slice's products."""
         ...
 
-    def elements(self, body: Body) -> Iterator[tuple[str, str, str, Sequence[str]]]:
+    def elements(self, body: Body) -> Elements:
         """Loops over what the thread holds: row, column, value, and what must hold besides."""
         ...
 
@@ -216,7 +217,7 @@ class _Tile:
         self.staging.prepare()
         self.plan.declare(body)
         self.pipeline()
-        self.finish()
+        finish(body, stmt, self.names[2:], self.plan.elements(body))
 
     def pipeline(self) -> None:
         """All slices: the last of those that have room is begun before the first is multiplied."""
@@ -243,28 +244,30 @@ class _Tile:
             plan.multiply(body, at, self.sides)
             body.add(f"{at} = {at} == {ahead} ? 0 : {at} + 1;")
 
-    def finish(self) -> None:
-        """The statements for each element."""
-        body, stmt = self.body, self.stmt
-        m, n = name_of(stmt.m), name_of(stmt.n)
-        for name in (stmt.m, stmt.n):
-            forget(body, name)
-        self.staging.bounds()
-        for row, col, value, tests in self.plan.elements(body):
-            body.add(f"const i64 {m} = {self.names[2]} + {row}, {n} = {self.names[4]} + {col};")
-            every = [f"{m} < {self.names[3]}", f"{n} < {self.names[5]}", f"{row} < {stmt.rows}",
-                     f"{col} < {stmt.cols}", *tests]  # fmt: skip
-            with body.scope(f"if ({' && '.join(every)})"):
-                body.values[stmt.acc] = Value(stmt.dtype, (value,))
-                body.statements(stmt.body)
+
+def finish(body: Body, stmt: Tile, names: Sequence[str], elements: Elements) -> None:
+    """The statements for each element. `names`: of the first and the last row, the first and the
+    last column.
+    """
+    m, n = name_of(stmt.m), name_of(stmt.n)
+    for name in (stmt.m, stmt.n):
+        forget(body, name)
+    bounds(body, stmt)
+    for row, col, value, tests in elements:
+        body.add(f"const i64 {m} = {names[0]} + {row}, {n} = {names[2]} + {col};")
+        every = [f"{m} < {names[1]}", f"{n} < {names[3]}", f"{row} < {stmt.rows}",
+                 f"{col} < {stmt.cols}", *tests]  # fmt: skip
+        with body.scope(f"if ({' && '.join(every)})"):
+            body.values[stmt.acc] = Value(stmt.dtype, (value,))
+            body.statements(stmt.body)
 
 
 @contextmanager
-def _each(body: Body, name: str, count: int) -> Generator[None]:
-    """A loop that is written out."""
+def each(body: Body, name: str, count: int) -> Generator[str]:
+    """A loop that is written out, over a name."""
     body.add("#pragma unroll")
     with body.scope(f"for (int {name} = 0; {name} < {count}; {name}++)"):
-        yield
+        yield name
 
 
 class _Grid:
@@ -286,7 +289,7 @@ class _Grid:
         body.add(f"const int {self.row} = threadIdx.x / {grid.cols};")
         body.add(f"const int {self.col} = threadIdx.x % {grid.cols};")
         i, j = body.fresh("i"), body.fresh("j")
-        with _each(body, i, grid.down), _each(body, j, grid.across):
+        with each(body, i, grid.down), each(body, j, grid.across):
             body.add(f"{self.sums}[{i}][{j}] = 0;")
 
     def multiply(self, body: Body, slot: str, sides: tuple[Side, Side]) -> None:
@@ -301,13 +304,13 @@ class _Grid:
         body.add("#pragma unroll 4")
         with body.scope(f"for (int {d} = 0; {d} < {self.depth}; {d}++)"):
             body.add(f"{kind} {left}[{grid.down}], {right}[{grid.across}];")
-            with _each(body, i, grid.down):
+            with each(body, i, grid.down):
                 row = _inside(self.row, i, grid.rows, grid.down, self.rows)
                 body.add(f"{left}[{i}] = {sides[0].cell(slot, d, row)};")
-            with _each(body, j, grid.across):
+            with each(body, j, grid.across):
                 col = _inside(self.col, j, grid.cols, grid.across, self.cols)
                 body.add(f"{right}[{j}] = {sides[1].cell(slot, d, col)};")
-            with _each(body, i, grid.down), _each(body, j, grid.across):
+            with each(body, i, grid.down), each(body, j, grid.across):
                 body.add(self._step(f"{self.sums}[{i}][{j}]", f"{left}[{i}]", f"{right}[{j}]"))
 
     def _step(self, term: str, a: str, b: str) -> str:
@@ -318,11 +321,11 @@ class _Grid:
             return f"{term} = {term} | ({a} & {b});"
         return f"{term} = lj_add<{kind}>({term}, lj_mul<{kind}>({a}, {b}));"
 
-    def elements(self, body: Body) -> Iterator[tuple[str, str, str, Sequence[str]]]:
+    def elements(self, body: Body) -> Elements:
         """Loops over what the thread holds."""
         grid = self.grid
         row, col, i, j = (body.fresh(n) for n in "rcij")
-        with _each(body, i, grid.down), _each(body, j, grid.across):
+        with each(body, i, grid.down), each(body, j, grid.across):
             body.add(f"const int {row} = {self.row} + {i} * {grid.rows};")
             body.add(f"const int {col} = {self.col} + {j} * {grid.cols};")
             tests = [f"{self.row} < {grid.rows}"] if self.idle else []
@@ -391,7 +394,7 @@ class _Products:
         body.add(f"const int {self.row} = {self.warp} / {f.cols} * {f.down * ROWS};")
         body.add(f"const int {self.col} = {self.warp} % {f.cols} * {f.across * COLUMNS};")
         i, j, e = (body.fresh(n) for n in "ije")
-        with _each(body, i, f.down), _each(body, j, f.across), _each(body, e, 4):
+        with each(body, i, f.down), each(body, j, f.across), each(body, e, 4):
             body.add(f"{self.sums}[{i}][{j}][{e}] = 0;")
 
     def multiply(self, body: Body, slot: str, sides: tuple[Side, Side]) -> None:
@@ -400,7 +403,7 @@ class _Products:
         d = body.fresh("d")
         with (
             body.scope(f"if ({self.warp} < {f.rows * f.cols})" if self.idle else ""),
-            _each(body, d, self.depth // self.steps),
+            each(body, d, self.depth // self.steps),
         ):
             self._multiply(body, slot, sides, d)
 
@@ -409,14 +412,14 @@ class _Products:
         a, b, i, j = (body.fresh(n) for n in "abij")
         left, right = sides
         body.add(f"u32 {a}[{f.down}][4], {b}[{f.across}][2];")
-        with _each(body, i, f.down):
+        with each(body, i, f.down):
             # rows 0 to 7 and 8 to 15 at the first depths, then both at the others
             upper, lower = f"({lane} >> 4) * 8", f"({lane} & 15)"
             if not left.deep:
                 upper, lower = f"({lane} & 7) + ({lane} >> 4) * 8", f"({lane} >> 3 & 1) * 8"
             cell = left.cell(slot, f"16 * {d} + {upper}", f"{self.row} + {ROWS} * {i} + {lower}")
             body.add(f"lj_matrices4<{_word(not left.deep)}>({a}[{i}], &{cell});")
-        with _each(body, j, f.across):
+        with each(body, j, f.across):
             upper, lower = f"({lane} >> 3 & 1) * 8", f"({lane} & 7)"
             if not right.deep:
                 upper, lower = f"({lane} & 15)", "0"
@@ -424,15 +427,15 @@ class _Products:
                 slot, f"16 * {d} + {upper}", f"{self.col} + {COLUMNS} * {j} + {lower}"
             )
             body.add(f"lj_matrices2<{_word(not right.deep)}>({b}[{j}], &{cell});")
-        with _each(body, i, f.down), _each(body, j, f.across):
+        with each(body, i, f.down), each(body, j, f.across):
             name = "lj_mma_f16" if self.dtype == dt.float16 else "lj_mma_bf16"
             body.add(f"{name}({self.sums}[{i}][{j}], {a}[{i}], {b}[{j}]);")
 
-    def elements(self, body: Body) -> Iterator[tuple[str, str, str, Sequence[str]]]:
+    def elements(self, body: Body) -> Elements:
         """Loops over what the thread holds."""
         f, lane = self.fragments, self.lane
         row, col, i, j, e = (body.fresh(n) for n in "rcije")
-        with _each(body, i, f.down), _each(body, j, f.across), _each(body, e, 4):
+        with each(body, i, f.down), each(body, j, f.across), each(body, e, 4):
             down, right = f"({lane} >> 2) + 8 * ({e} >> 1)", f"2 * ({lane} & 3) + ({e} & 1)"
             body.add(f"const int {row} = {self.row} + {ROWS} * {i} + {down};")
             body.add(f"const int {col} = {self.col} + {COLUMNS} * {j} + {right};")
@@ -455,13 +458,13 @@ class _Thin(_Products):
         left, right = sides
         row, col = (f"{n} + ({self.lane} >> 2)" for n in (self.row, self.col))
         body.add(f"u32 {a}[{f.down}][4], {b}[{f.across}][2];")
-        with _each(body, i, f.down), _each(body, e, 4):
+        with each(body, i, f.down), each(body, e, 4):
             place, depth = f"{row} + {ROWS} * {i} + 8 * ({e} & 1)", f"{at} + 4 * ({e} >> 1)"
             body.add(f"{a}[{i}][{e}] = lj_ten_bits({left.cell(slot, depth, place)});")
-        with _each(body, j, f.across), _each(body, e, 2):
+        with each(body, j, f.across), each(body, e, 2):
             place = f"{col} + {COLUMNS} * {j}"
             body.add(f"{b}[{j}][{e}] = lj_ten_bits({right.cell(slot, f'{at} + 4 * {e}', place)});")
-        with _each(body, i, f.down), _each(body, j, f.across):
+        with each(body, i, f.down), each(body, j, f.across):
             body.add(f"lj_mma_tf32({self.sums}[{i}][{j}], {a}[{i}], {b}[{j}]);")
 
 

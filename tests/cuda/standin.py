@@ -10,8 +10,9 @@ import types
 
 import numpy as np
 
-from lumjax.cuda import device, nvrtc, ptx
+from lumjax.cuda import device
 from lumjax.cuda.emulated import Processor
+from lumjax.cuda.runtime import load
 
 
 class Memory:
@@ -154,8 +155,11 @@ class Gpu(device.Cupy):
         self.processor = Processor()
 
     def load(self, text, names):
-        made = ptx.load(nvrtc.ptx(text))
+        made = load(text)
         return [made[n] for n in names]
+
+    def tensor_map(self, of, address):
+        return self.processor.tensor_map(of, address)
 
     def launch(self, function, blocks, table):
         self.processor.launch(function, blocks, table)

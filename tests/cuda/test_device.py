@@ -20,10 +20,10 @@ import pytest
 
 import lumjax
 import lumjax.numpy as jnp
-from lumjax.cuda import device, doctor, graph, nvrtc, ptx
+from lumjax.cuda import device, doctor, graph, maps, nvrtc, ptx
 from lumjax.cuda.device import DeviceError
 from lumjax.cuda.graph import COPIED
-from lumjax.cuda.runtime import emulated_target
+from lumjax.cuda.runtime import emulated_target, load
 from lumjax.errors import DonationError, UnsupportedError
 from lumjax.trace.array import again, stored
 from tests.cuda.test_emulated import LOOPS, arrays, close, loss
@@ -41,15 +41,16 @@ class Block:
 class Pretended:
     """A device. `log` tells what it was asked for."""
 
-    def __init__(self):
+    def __init__(self, arch="sm_80"):
+        self.arch = arch
         self.blocks, self.queue, self.log, self.kept = [], [], [], []
         self.recording = None
 
     def info(self):
-        return emulated_target()
+        return emulated_target(self.arch)
 
     def load(self, text, names):
-        made = ptx.load(nvrtc.ptx(text))
+        made = load(text)
         self.log.append(("load", *names))
         return [made[n] for n in names]
 
@@ -76,6 +77,10 @@ class Pretended:
 
     def fill(self, target, value, size):
         self.ask("fill", lambda: ctypes.memset(target, value, size))
+
+    def tensor_map(self, of, address):
+        self.log.append(("map",))
+        return maps.emulated(of, address)
 
     def launch(self, function, blocks, table):
         assert self.holds(table), "the parameter block is on the device"
@@ -480,7 +485,7 @@ def test_the_calls_of_cupy(cupy_of):
     assert gpu.info().cores == 264
     (handle,) = gpu.load('extern "C" __global__ void k(const long long* t) {}', ["k"])
     assert log.pop() == ("module", b"\x7fELF")
-    wide = device.Function(handle, 128, 60 << 10, "k", COPIED, 0)
+    wide = device.Function(handle, 128, 60 << 10, "k", COPIED, 0, 24)
     gpu.launch(wide, 5, 4096)
     assert log.pop() == ("kernel", (5,), (128,), (4096,), 60 << 10)
     assert handle.max_dynamic_shared_size_bytes == 60 << 10
@@ -488,7 +493,7 @@ def test_the_calls_of_cupy(cupy_of):
     assert log.pop() == ("memcpyAsync", 1, 2, 3, 4, 77)
     gpu.fill(1, 2, 3)
     assert log.pop() == ("memsetAsync", 1, 2, 3, 77)
-    small = device.Function(handle, 32, 0, "k", COPIED, 0)
+    small = device.Function(handle, 32, 0, "k", COPIED, 0, 24)
     gpu.capture(lambda: gpu.launch(small, 1, 8))()
     assert [entry[0] for entry in log] == ["begin", "kernel", "graph"]
     gpu.wait()
