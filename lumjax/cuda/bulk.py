@@ -81,6 +81,14 @@ static __device__ bool is_map(Map* m, u32 rank) {
   return bytes <= 227 << 10;
 }
 
+// A thread sees a map in global memory from where it says so. Its last ones are kept.
+API void lumjax_acquired(Thread* t, u64 map) { t->acquired[t->acquires++ & 7] = (u32)(map >> 6); }
+
+static __device__ bool has_acquired(Thread* t, u64 map) {
+  for (u32 k = 0; k < 8 && k < t->acquires; k++) if (t->acquired[k] == (u32)(map >> 6)) return true;
+  return false;
+}
+
 // cp.async.bulk.tensor: where in the tensor is in `given`.
 API u32 lumjax_move_tensor(Thread* t, Block* b, u64 to, u64 map, u64 barrier, u32 rank, u32 line) {
   Move m;
@@ -88,6 +96,7 @@ API u32 lumjax_move_tensor(Thread* t, Block* b, u64 to, u64 map, u64 barrier, u3
   b->value = 0xffffffffu;
   u32 fault = map & 63 ? MISALIGNED : global_fault(t, b, map, 128, 0);
   if (!fault && !is_map(of, rank)) fault = NO_MAP;
+  if (!fault && !has_acquired(t, map)) fault = UNACQUIRED;
   if (fault) return lumjax_fault(t, b, fault, map, 128, 1 << 8, line, (u32)b->value);
   m.to = to; m.from = map; m.line = line; m.rank = rank; m.size = of->size;
   for (u32 d = 0; d < rank; d++) { m.size *= of->box[d]; m.at[d] = (int)t->given[d]; }
@@ -368,4 +377,4 @@ static __device__ u32 all_over(Block* b) {
 """
 _CONSTANTS = f"#define POISON {POISON}u\n#define MAP_MAGIC {MAP_MAGIC}ull\n"
 TEXT = _CONSTANTS + _MOVES + _PRODUCTS
-EXPORTS = ("lumjax_move", "lumjax_move_tensor", "lumjax_settled")
+EXPORTS = ("lumjax_move", "lumjax_move_tensor", "lumjax_settled", "lumjax_acquired")

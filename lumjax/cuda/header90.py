@@ -55,6 +55,8 @@ LJ void lj_products_close() { asm volatile("wgmma.commit_group.sync.aligned;" ::
 template <int N> LJ void lj_products_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(N) : "memory");
 }
+// A sum that was waited for: what is made of it stays behind the wait.
+LJ void lj_settled(float& d) { asm volatile("" : "+f"(d) :: "memory"); }
 """
 
 _NAMES = "xyzvw"

@@ -219,6 +219,8 @@ def fence(c: Flow, i: Instruction) -> None:
         case ("fence", "mbarrier_init", "release", "cluster"):
             what = 1
         case ("fence", "proxy", "tensormap::generic", "acquire", _):
+            address = address_in(c, i.operands[0], "global")
+            c.call("void", "lumjax_acquired", [("ptr", "%thread"), ("i64", address)])
             return
         case _:
             only(i, ("gl", "cta", "sys", "sc", "acq_rel", "gpu"))

@@ -16,7 +16,7 @@ _XYZ = ("x", "y", "z")
 THREAD_FIELDS = (
     "values local frame value copies known seen products other",  # 64 bits
     "resume state mask reason site line lane warp index taking clock what copied group "
-    "tid_x tid_y tid_z which parity spare",
+    "tid_x tid_y tid_z which parity acquires",
 )
 BLOCK_FIELDS = (
     "params shared threads step regions shared_cells shared_map fuel fault_address value "
@@ -27,8 +27,9 @@ BLOCK_FIELDS = (
     "warps length moving spare",
 )
 LANES = 32
-# Behind a thread's fields: what it gives to an instruction of the whole warp, and gets from it.
-ARRAYS = {"given": 12, "result": 4}
+# Behind a thread's fields: what it gives to an instruction of the whole warp, and gets from it; the
+# last tensor maps that it acquired.
+ARRAYS = {"given": 12, "result": 4, "acquired": 8}
 COPY, MOST_COPIES = 32, 128  # bytes of an asynchronous copy that is under way, and how many may be
 CELL = 32  # bytes of one cell's shadow
 READERS = 0xFFFFFFF  # stands for whoever read a cell
@@ -75,10 +76,11 @@ FAULTS = (
     "gives a matrix that is laid out in no known way", "is no tensor map",
     "meets a barrier with another number of threads",
     "ends before its copies and products do",
+    "is a tensor map that its thread has not acquired by a fence.proxy.tensormap",
 )  # fmt: skip
 (OUTSIDE, MISALIGNED, UNWRITTEN, RACE, DEADLOCK, DIVERGED, LANE, HANG, TRAP, READ_ONLY, COPYING,
  MANY_COPIES, STUCK, NO_BARRIER, OF_BARRIER, ARRIVED, UNSEEN, UNFINISHED, UNFENCED, LAYOUT, NO_MAP,
- THREADS, EARLY) = range(1, len(FAULTS))  # fmt: skip
+ THREADS, EARLY, UNACQUIRED) = range(1, len(FAULTS))  # fmt: skip
 
 
 def _constants(pairs: Iterable[tuple[str, int]]) -> str:
@@ -95,6 +97,7 @@ _HEADER = (
         ("NO_BARRIER", NO_BARRIER), ("OF_BARRIER", OF_BARRIER), ("ARRIVED", ARRIVED),
         ("UNSEEN", UNSEEN), ("UNFINISHED", UNFINISHED), ("UNFENCED", UNFENCED),
         ("LAYOUT", LAYOUT), ("NO_MAP", NO_MAP), ("THREADS", THREADS), ("EARLY", EARLY),
+        ("UNACQUIRED", UNACQUIRED),
         ("MOST_BARRIERS", phases.MOST_BARRIERS), ("MOST_MOVES", bulk.MOST_MOVES),
     ])
     + THREAD.text
@@ -309,7 +312,7 @@ static __device__ void begin_block(Block* b, u32 i) {
     t->tid_x = k % b->ntid_x;
     t->tid_y = k / b->ntid_x % b->ntid_y;
     t->tid_z = k / (b->ntid_x * b->ntid_y);
-    t->clock = 1; t->copied = t->group = 0;
+    t->clock = 1; t->copied = t->group = t->acquires = 0;
     for (u32 l = 0; l < b->length; l++) known(t)[l] = 0;
     for (u32 l = 0; b->reads && l < b->length; l++) seen(t)[l] = 0;
     known(t)[own(b, t)] = 1;

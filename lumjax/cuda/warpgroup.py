@@ -291,6 +291,8 @@ class Rendering:
             body.add(f"{before} = {slot};")
             self.advance(body, slot, parity)
         body.add("lj_products_wait<0>();")
+        with each(body, body.fresh("i"), plan.stmt.cols // 2) as i:
+            body.add(f"lj_settled({self.sums}[{i}]);")
 
     def elements(self, body: Body) -> Elements:
         """Loops over what a thread holds: row, column, value, and what must hold besides."""

@@ -1,4 +1,4 @@
-"""The text of eleven kernels, which people have read: read it when it changes, and write it anew.
+"""The text of twelve kernels, which people have read: read it when it changes, and write it anew.
 
 python -m tests.cuda.test_golden            writes tests/golden/cuda_*.cu
 """
@@ -12,6 +12,7 @@ import pytest
 
 import lumjax.dtype as dt
 from lumjax.cuda.header import HEADER
+from lumjax.cuda.header90 import HEADER_90
 from lumjax.cuda.render import render
 from lumjax.kernel.ir import ApplyValue
 from lumjax.trace.form import ReduceOp, Rounding
@@ -40,15 +41,22 @@ KERNELS = {
 }  # fmt: skip
 
 
+PIPELINES = {  # for sm_90a
+    "pipeline": lambda: product(128, 256, 512, 64, 128, B16),
+}
+
+
 def text_of(name):
+    if name in PIPELINES:
+        return render(PIPELINES[name](), True).text.removeprefix(HEADER + HEADER_90)
     return render(KERNELS[name]()).text.removeprefix(HEADER).lstrip()
 
 
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("name", [*KERNELS, *PIPELINES])
 def test_golden_sources(name):
     assert text_of(name) == (GOLDEN / f"cuda_{name}.cu").read_text(encoding="utf-8")
 
 
 if __name__ == "__main__":
-    for kernel in KERNELS:
+    for kernel in (*KERNELS, *PIPELINES):
         (GOLDEN / f"cuda_{kernel}.cu").write_text(text_of(kernel), encoding="utf-8")
