@@ -502,8 +502,9 @@ def jit(
     `donate="strict"` that is a DonationError, and so is an array whose memory something else knows
     of (a NumPy view, another array), which would be copied. `backend` may be
     "cuda:emulated": CUDA kernels, whose machine code for a virtual GPU is run and checked on the
-    CPU, slowly ("cuda:emulated:sm_90a": those for an H100 or H200). Other backends, `keep_unused`, `device`, `inline` and XLA's `compiler_options` are
-    accepted as JAX does and change nothing, nor do shardings on one device.
+    CPU, slowly ("cuda:emulated:sm_90a": those for an H100 or H200). Other backends, `keep_unused`,
+    `device`, `inline` and XLA's `compiler_options` are accepted as JAX does and change nothing, nor
+    do shardings on one device.
 
     How hard the compiler tries; what is None is taken from `lumjax.config`:
 
