@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, TypeAlias
 
 from lumjax.config import config
 from lumjax.egraph.cache import load_report, plan_key
-from lumjax.egraph.cost import kernel_time, machine, resident_time
+from lumjax.egraph.cost import blocked_time, blocks_of, kernel_time, machine, resident_time
 from lumjax.egraph.derive import derivation
 from lumjax.egraph.plan import Budget, Found, Report
 from lumjax.egraph.rules.registry import load_rules
 from lumjax.egraph.scalar import Operations
 from lumjax.egraph.search import budget_of_config, search
 from lumjax.errors import Source
+from lumjax.kernel.blocked import Blocks, blocked
 from lumjax.kernel.ir import Kernel
 from lumjax.kernel.region import Region
 from lumjax.kernel.resident import Residence, residence
@@ -98,7 +100,7 @@ class Part:
     writes: tuple[str, ...]  # names of buffers
     reads: tuple[str, ...]
     shapes: tuple[str, ...]  # of what is written
-    program: str  # MAP, ROW, SPLIT, CONTRACT, FOLD, SCALAR or several; INDEXED, SCAN, SORT
+    program: str  # MAP, ROW, SPLIT, CONTRACT, FOLD, ... (see kernel/lower.py)
     roles: str
     terms: tuple[str, ...]
     predicted: float  # seconds
@@ -325,14 +327,14 @@ class Reader:
             eqn.prim.name,
             (),
             stage.found.plan.cost,
-            " then ".join(f"{evaluate(p.jobs, sizes_of(kernel))}" for p in kernel.phases),
+            jobs_words(kernel),
         )
 
     def _checked(self, item: Checked) -> Part:
         kernel = item.compiled.kernel
         return replace(
             part(item.group, kernel, self.executable.target),
-            jobs=" then ".join(f"{evaluate(p.jobs, sizes_of(kernel))}" for p in kernel.phases),
+            jobs=jobs_words(kernel),
             rejected=item.rejected,
         )
 
@@ -359,6 +361,14 @@ class Reader:
             )
             report = replace(report, used=used)
         return report
+
+
+def jobs_words(kernel: Kernel) -> str:
+    """How many jobs each phase has, and how often phases come again."""
+    jobs = {p.job: f"{evaluate(p.jobs, sizes_of(kernel))}" for p in kernel.phases}
+    times = max(Counter(p.job for p in kernel.phases).values(), default=1)
+    again = f"{times} times: " if times > 1 else ""
+    return again + " then ".join(jobs.values())
 
 
 def loop_words(form: Nest) -> tuple[str, list[str], int]:
@@ -395,7 +405,8 @@ def part(group: Group, kernel: Kernel, target: Target) -> Part:
     reads = {t.buffer.name: None for r in group.roots for t in loads(r.term)}
     roles = fold_roles(group.roots) if "FOLD" in kernel.programs else None
     stays = residence(group.roots) if "RESIDENT" in kernel.programs else None
-    found = roles if isinstance(roles, Roles) else stays
+    blocks = blocked(group.roots) if "BLOCKS" in kernel.programs else None
+    found = roles if isinstance(roles, Roles) else stays or blocks
     return Part(
         tuple(r.buffer.name for r in group.roots),
         tuple(n for n in reads if n not in written),
@@ -407,8 +418,12 @@ def part(group: Group, kernel: Kernel, target: Target) -> Part:
     )
 
 
-def roles_words(group: Group, roles: Roles | Residence | None) -> str:
+def roles_words(group: Group, roles: Roles | Residence | Blocks | None) -> str:
     """The roles of a group's axes."""
+    if isinstance(roles, Blocks):
+        count = blocks_of(roles, {roles.rows.name: roles.rows})
+        tiles = f"{len(roles.tiles)} contractions stored for each"
+        return f"{count} blocks of rows {axis_words([roles.rows])}; {tiles}"
     if isinstance(roles, Residence):
         *others, row = roles.rows
         each = f"rows {axis_words([row])} in tiles" + (
@@ -436,12 +451,14 @@ def roles_words(group: Group, roles: Roles | Residence | None) -> str:
     return f"{text}; reduced {axis_words(summed)}" if summed else text
 
 
-def predicted(group: Group, roles: Roles | Residence | None, target: Target) -> float:
+def predicted(group: Group, roles: Roles | Residence | Blocks | None, target: Target) -> float:
     """The cost model's seconds for a group as one kernel."""
     terms = list(dict.fromkeys(t for r in group.roots for t in subterms(r.term)))
     axes: Mapping[str, Axis] = {a.name: a for a in _axes(group, terms)}
     if isinstance(roles, Residence):
         return resident_time(roles, group.roots, axes, machine(target))
+    if isinstance(roles, Blocks):
+        return blocked_time(roles, group.roots, axes, machine(target))
     return kernel_time(terms, group.roots, axes, machine(target), roles)
 
 

@@ -52,8 +52,14 @@ def render(kernel: Kernel, target: Target) -> str:
     module.half = "+f16c" in target.features or target.arch.startswith(("apple", "neoverse"))
     module.half = module.half or "+fp-armv8" in target.features
     module.fma = any(flag in target.features for flag in ("+fma", "+fp-armv8", "+neon"))
+    written: dict[int, str] = {}  # phases may come again
     for k, phase in enumerate(kernel.phases):
-        Renderer(module, kernel, target, f"{kernel.name}_phase{k}").phase(phase)
+        name = f"{kernel.name}_phase{k}"
+        known = written.setdefault(id(phase), name)
+        if known is name:
+            Renderer(module, kernel, target, name).phase(phase)
+        else:
+            module.functions.append(f"@{name} = alias void (ptr, ptr, i64, ptr), ptr @{known}")
     return ZEROS_TEXT + module.text()
 
 

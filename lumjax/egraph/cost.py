@@ -14,6 +14,7 @@ from lumjax.egraph.features import (
     term_flops,
 )
 from lumjax.egraph.machine import MACHINES, Machine, machine
+from lumjax.kernel.blocked import Blocks, rounds
 from lumjax.kernel.region import volume
 from lumjax.kernel.resident import Residence
 from lumjax.kernel.roles import Roles
@@ -32,6 +33,8 @@ from lumjax.kernel.term import (
 __all__ = [
     "MACHINES",
     "Machine",
+    "blocked_time",
+    "blocks_of",
     "busy",
     "extent_of",
     "factors",
@@ -197,6 +200,29 @@ def resident_time(
     )
     size = traffic(terms, roots, axes)
     return _together(done, memory_time(size, machine), size, machine)
+
+
+def blocks_of(found: Blocks, axes: Mapping[str, Axis]) -> int:
+    """How many blocks there are."""
+    return rounds(extent_of([found.rows.name], axes))
+
+
+def blocked_time(
+    found: Blocks, roots: Sequence[Root], axes: Mapping[str, Axis], machine: Machine
+) -> float:
+    """Predicted seconds of a kernel that walks blocks of rows: nothing is computed twice, but what
+    a block holds goes through memory, and each block adds to the sums over all rows.
+    """
+    terms = list(dict.fromkeys(t for r in found.roots for t in subterms(r.term)))
+    blocks, parts = blocks_of(found, axes), len(found.held) + len(found.sums) + len(found.kept)
+    done = replace(counted(terms, axes), jobs=blocks * machine.units)
+    size = traffic(terms, roots, axes)
+    passed = (*found.tiles, *found.sides)
+    size += sum(3 * extent_of(free_names(t), axes) * t.dtype.itemsize for t in passed)
+    for t in found.sums:
+        size += 2 * (blocks - 1) * extent_of(free_names(t), axes) * t.dtype.itemsize
+    moved = memory_time(size, machine)
+    return _together(done, moved, size, machine) + blocks * parts * machine.launch
 
 
 def _together(done: Features, moved: float, size: int, machine: Machine) -> float:

@@ -32,7 +32,7 @@ from lumjax.kernel.term import (
 )
 from lumjax.trace.dim import Expr, IndexOp, same
 
-LOOPS, RESIDENT = 1, 2  # what may hold contractions in tiles, see Layout
+LOOPS, RESIDENT, BLOCKS = 1, 2, 3  # what may hold contractions in tiles, see Layout
 
 Names: TypeAlias = "tuple[str, ...]"
 Members: TypeAlias = "tuple[Root, ...]"
@@ -57,8 +57,9 @@ def bytes_of(buffer: Buffer) -> int:
 
 class Layout:
     """Which roots exist, and which terms they hold. `fold` lets a loop program contract into
-    tiles that it uses at once (LOOPS), or hold whole short rows in scratch as well (RESIDENT),
-    where otherwise (0) these contractions are stored.
+    tiles that it uses at once (LOOPS), or hold whole short rows in scratch as well (RESIDENT), or
+    store them for a block of rows at a time (BLOCKS), where otherwise (0) these contractions are
+    stored.
     """
 
     def __init__(

@@ -14,6 +14,7 @@ from typing import TypeAlias
 from lumjax.egraph.cost import Machine, extent_of, factors, memory_time, work
 from lumjax.egraph.features import walk
 from lumjax.egraph.layout import (
+    BLOCKS,
     LOOPS,
     RESIDENT,
     Layout,
@@ -26,6 +27,7 @@ from lumjax.egraph.layout import (
 )
 from lumjax.egraph.plan import clock
 from lumjax.egraph.stores import check, store_forced
+from lumjax.kernel.blocked import may_block
 from lumjax.kernel.region import volume
 from lumjax.kernel.resident import may_stay
 from lumjax.kernel.term import (
@@ -123,6 +125,8 @@ class Groups:
             first.problem(True)
             second.problem(True)
         stay = [c.stays(self.layout.fold) is not None for c in (first, second)]
+        if self.layout.fold >= BLOCKS and not set(first.found).isdisjoint(second.found):
+            return True
         if any(stay):  # what holds rows may hold those of a loop, or of another such job, too
             held = all(s or c.folded for s, c in zip(stay, (first, second), strict=True))
             return held and not first.meanings.isdisjoint(second.meanings)
@@ -150,7 +154,7 @@ class Groups:
             return len({over(r) for r in roots}) == 1
         if found.problem(self.layout.fold) is not None:
             return False
-        if found.stays(self.layout.fold) is not None:
+        if found.stays(self.layout.fold) or found.blocks(self.layout.fold):
             return True
         if found.folded is None and _steps_inside(found.found, self.layout.axes):
             return False
@@ -357,14 +361,17 @@ def forced(
     memory: int = 0,
     large: bool = False,
 ) -> Planned:
-    """The cheapest of the groupings that store only what must be, without folds, with them, and
-    with jobs that hold whole rows; one with folds, which stores less, at about the same price.
+    """The cheapest of the groupings that store only what must be, without folds, with them, with
+    jobs that hold whole rows, and with blocks of rows; one with folds, which stores less, at about
+    the same price.
     """
     plans: list[Planned] = []
     memo = {} if memo is None else memo
-    for fold in (0, LOOPS, RESIDENT):
+    for fold in (0, LOOPS, RESIDENT, BLOCKS):
         if fold == RESIDENT and not (machine.holds and may_stay(roots)):
-            break
+            continue
+        if fold == BLOCKS and not (machine.holds and may_block(roots)):
+            continue
         layout = Layout(roots, order, fold, memo)
         layout.room, layout.limit = room(roots, large), memory
         layout.widest = max(_outside(roots), default=0) if large else 0

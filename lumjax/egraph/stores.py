@@ -4,7 +4,7 @@ Stores are forced where no program fits. Under a contraction that is everything 
 elementwise terms, and above it everything but an elementwise epilogue over the same axes; elsewhere
 the reductions of a group must share their free axes (rows). Where folds are allowed, a loop may
 also contract into tiles that its carries use at once: only what such a loop waits for is stored. A
-job that may hold whole rows waits for nothing.
+job that may hold whole rows waits for nothing, nor does what is stored for a block at a time.
 """
 
 from __future__ import annotations
@@ -14,14 +14,17 @@ from functools import cached_property
 
 from lumjax.egraph.cost import (
     Machine,
+    blocked_time,
+    blocks_of,
     extent_of,
     factors,
     kernel_time,
     resident_time,
     term_flops,
 )
-from lumjax.egraph.layout import RESIDENT, Layout, Members, Names, names, over, rebuilt
-from lumjax.egraph.workspace import workspace
+from lumjax.egraph.layout import BLOCKS, RESIDENT, Layout, Members, Names, names, over, rebuilt
+from lumjax.egraph.workspace import held, workspace
+from lumjax.kernel.blocked import Blocks, blocked
 from lumjax.kernel.emit import Reject
 from lumjax.kernel.resident import Residence, residence
 from lumjax.kernel.roles import Roles, fold_roles
@@ -85,7 +88,9 @@ class Check:
             return None
         if not fold:
             return self._plain
-        return None if self.stays(fold) is not None else self._folded
+        if self.stays(fold) is not None or self.blocks(fold) is not None:
+            return None
+        return self._folded
 
     def stays(self, fold: int) -> Residence | None:
         """The job that holds all rows of the group, where no other program computes it."""
@@ -96,6 +101,16 @@ class Check:
     @cached_property
     def _residence(self) -> Residence | None:
         return residence(self._finished[0])
+
+    def blocks(self, fold: int) -> Blocks | None:
+        """The blocks of rows that compute the group, where no other program does."""
+        if fold < BLOCKS or not self.found or self._plain is None or self._folded is None:
+            return None
+        return None if self._residence is not None else self._blocks
+
+    @cached_property
+    def _blocks(self) -> Blocks | None:
+        return blocked(self._finished[0])
 
     @cached_property
     def meanings(self) -> frozenset[Reduction]:
@@ -144,8 +159,11 @@ class Check:
         """Predicted seconds of the group as one kernel."""
         if self._seconds is None:
             stays, (terms, roots, roles) = self.stays(fold), self.kernel(fold)
+            blocks = self.blocks(fold)
             if stays is not None:
                 self._seconds = resident_time(stays, self._finished[0], self.axes, machine)
+            elif blocks is not None:
+                self._seconds = blocked_time(blocks, self._finished[0], self.axes, machine)
             else:
                 self._seconds = kernel_time(terms, roots, self.axes, machine, roles)
         return self._seconds
@@ -154,8 +172,12 @@ class Check:
         """Bytes that the group's kernel needs for itself."""
         if self._workspace is None:
             terms, roots, roles = self.kernel(fold)
-            stays = self.stays(fold) is not None
-            self._workspace = 0 if stays else workspace(terms, roots, self.axes, roles)
+            blocks = self.blocks(fold)
+            if blocks is not None:
+                self._workspace = held(blocks, blocks_of(blocks, self.axes), self.axes)
+            else:
+                stays = self.stays(fold) is not None
+                self._workspace = 0 if stays else workspace(terms, roots, self.axes, roles)
         return self._workspace
 
     def kernel(self, fold: int) -> tuple[Sequence[Term], Sequence[Root], Roles | None]:

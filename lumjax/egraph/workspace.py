@@ -19,6 +19,7 @@ from lumjax.egraph.features import (
     walk,
     windows,
 )
+from lumjax.kernel.blocked import Blocks
 from lumjax.kernel.contract import DEEP, MOST_PARTS, REUSED, SHALLOW, TILE_WORK, WIDE
 from lumjax.kernel.fold_shape import FEW_ROWS, MOST_TURNED
 from lumjax.kernel.region import volume
@@ -44,6 +45,14 @@ def workspace(
             right, left, column = oriented(roots, term, *pair, axes)
             total += _contraction(term, left, right, column, axes)
     return total
+
+
+def held(found: Blocks, count: int, axes: Mapping[str, Axis]) -> int:
+    """Bytes of what one of `count` blocks stores for itself, and of sums that are no roots."""
+    bare = {r.term for r in found.after}
+    sums = [t for t in found.sums if t not in bare]
+    whole = sum(extent_of(free_names(t), axes) * _size(t) for t in sums)
+    return whole + sum(extent_of(free_names(t), axes) * _size(t) for t in found.held) // count
 
 
 def _contraction(

@@ -10,6 +10,7 @@ phases of the kernel:
     CONTRACT  a sum of products with free axes on both sides: register tiles  kernel/contract.py
     FOLD      reductions of contractions: loops over tiles, with running statistics  kernel/fold.py
     RESIDENT  contractions of contractions over short rows: all of it in scratch  kernel/resident.py
+    BLOCKS    contractions of contractions over many rows, block by block  kernel/blocked.py
     ROW       reductions that give one number per row: rows in parallel       kernel/row.py
     SPLIT     reductions across rows too: partial results, then their sum     kernel/split.py
 
@@ -27,6 +28,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from lumjax.kernel.blocked import blocked
+from lumjax.kernel.blocked_emit import plan_blocks
 from lumjax.kernel.contract import contraction, emit_contract, worth_tiling
 from lumjax.kernel.emit import Emitter, Reject
 from lumjax.kernel.fold import emit_fold, worth_folding
@@ -90,7 +93,7 @@ def choose(emitter: Emitter, roots: Sequence[Root]) -> Program | Reject:
     tiled = [t for t in found if worth_tiling(emitter, t) and not _alone(roots, t)]
     if tiled:
         refused = Reject(tiled[0], "it is a contraction, which is tiled by itself")
-        return _resident(emitter, roots) or refused
+        return _resident(emitter, roots) or _blocked(emitter, roots) or refused
     split = split_axis(emitter, roots, found)
     if split is not None:
         return Program("SPLIT", lambda: emit_split(emitter, roots, split))
@@ -99,7 +102,21 @@ def choose(emitter: Emitter, roots: Sequence[Root]) -> Program | Reject:
         return Program("ROW", lambda: emit_rows(emitter, roots))
     if _alone(roots, found[-1]):
         return Program("SCALAR", lambda: emit_scalar(emitter, roots[0]))
-    return _resident(emitter, roots) or refused
+    return _resident(emitter, roots) or _blocked(emitter, roots) or refused
+
+
+def _blocked(emitter: Emitter, roots: Sequence[Root]) -> Program | None:
+    """The program that stores what lies between for a block of rows at a time."""
+    if not most_resident(emitter.target):
+        return None
+    found = blocked(roots, emitter.prepared.sizes)
+
+    def emit(some: Sequence[Root]) -> Callable[[], None] | Reject:
+        made = choose(emitter, some)
+        return made if isinstance(made, Reject) else made.emit
+
+    made = None if found is None else plan_blocks(emitter, found, emit)
+    return None if made is None or isinstance(made, Reject) else Program("BLOCKS", made)
 
 
 def _resident(emitter: Emitter, roots: Sequence[Root]) -> Program | None:

@@ -455,7 +455,9 @@ class _Finder:
             self._place(term, places, areas, [])
         for k, step in enumerate(body):
             term = made_by(step)
-            gone = [places[t] for t in self.reads(step) if last[t] == k and t not in lasting]
+            read = self.reads(step)  # a set, whose order is no order
+            over = [t for t in self.layouts if t in read and t not in lasting]
+            gone = [places[t] for t in over if last[t] == k]
             sweep = term is not None and not isinstance(step, (Product, Reduction))
             free += gone if sweep else []  # element by element, one may take the other's place
             if term is not None and term in self.layouts and term not in places:

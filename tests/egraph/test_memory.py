@@ -14,6 +14,7 @@ from lumjax.egraph.materialise import arrange, excess, peak, room
 from lumjax.egraph.scalar import Operations
 from lumjax.egraph.search import lower_for, search
 from lumjax.egraph.stores import check, store_forced
+from lumjax.kernel.blocked import rounds
 from lumjax.kernel.resident import Product
 from lumjax.kernel.skip import decide
 from lumjax.trace.dim import evaluate, symbol
@@ -239,6 +240,18 @@ def test_many_classes_store_no_logits(width, rows):
     plain = materialised(region)
     (chosen,) = planned
     assert peak(chosen.layout, chosen.groups) <= 0.4 * peak(plain.layout, plain.groups)
+
+
+@pytest.mark.parametrize("rows", [512, 2048])
+def test_gradients_by_many_classes_contract_three_times(rows):
+    """The logits of a block of rows serve the loss and both gradients, in one kernel."""
+    f, args = classifier(rows, 256, 50304)
+    (chosen,) = plans(f, *args)
+    (members,) = chosen.groups
+    blocks = check(chosen.layout, members).blocks(chosen.layout.fold)
+    assert blocks is not None
+    assert len(blocks.pairs) == 3
+    assert peak(chosen.layout, chosen.groups) <= 1.01 * 4 * 50304 * rows / rounds(rows)
 
 
 @pytest.mark.parametrize(
