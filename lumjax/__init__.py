@@ -76,6 +76,7 @@ if _typing.TYPE_CHECKING:  # these are loaded when they are first mentioned
         named_scope as named_scope,
     )
     from lumjax.control.debug import pure_callback as pure_callback
+    from lumjax.cuda.doctor import doctor as doctor
     from lumjax.custom_derivatives import (
         closure_convert as closure_convert,
         custom_gradient as custom_gradient,
@@ -149,6 +150,7 @@ _NAMES = {  # in which module a name is
     "api": ("ClosedJaxpr", "ShapeDtypeStruct", "ensure_compile_time_eval", "eval_shape",
         "make_jaxpr", "named_call", "named_scope",),
     "control.debug": ("pure_callback",),
+    "cuda.doctor": ("doctor",),
     "custom_derivatives": ("closure_convert", "custom_gradient"),
     "grad.jacobian": ("hessian", "jacfwd", "jacobian", "jacrev"),
     "grad.linear": ("linear_transpose", "linearize", "vjp"),

@@ -8,7 +8,6 @@ import copy
 import ctypes
 import functools
 import gc
-import importlib
 import pickle
 import types
 import weakref
@@ -20,7 +19,7 @@ import pytest
 
 import lumjax
 import lumjax.numpy as jnp
-from lumjax.cuda import device, doctor, graph, maps, nvrtc, ptx
+from lumjax.cuda import device, graph, maps, ptx
 from lumjax.cuda.device import DeviceError
 from lumjax.cuda.graph import COPIED
 from lumjax.cuda.runtime import emulated_target, load
@@ -511,14 +510,3 @@ def test_without_a_driver_or_a_gpu_it_is_said(devices, why, cupy_of):
     cupy_of(fake_cupy([], devices))
     with pytest.raises(UnsupportedError, match=why):
         device.Cupy()
-
-
-def test_the_doctor_tells_what_is_there_and_what_to_install(cupy_of, monkeypatch):
-    cupy_of(fake_cupy([], None))
-    rows = dict(doctor.findings())
-    assert rows["NVRTC"].startswith(".".join(map(str, nvrtc.version())))
-    assert rows["CuPy"] == "14.2.0"
-    assert "InsufficientDriver" in rows["GPU"]
-    cupy_of(fake_cupy([]))
-    assert "compute capability 9.0, kernels for sm_90a" in dict(doctor.findings())["GPU"]
-    importlib.import_module("lumjax.cuda.doctor").main()
