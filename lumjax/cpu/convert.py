@@ -151,6 +151,8 @@ def to_storage(f: Function, v: Lanes) -> tuple[Reg, ...]:
         return (f.convert("trunc", _half_bits(f, v.reg), "i16"),)
     if v.dtype == dt.bfloat16:
         whole = f.convert("bitcast", v.reg, "i32")
+        if v.exact:
+            return (f.convert("trunc", _integer(f, "lshr", whole, 16), "i16"),)
         odd = _integer(f, "and", _integer(f, "lshr", whole, 16), 1)
         rounded = f.binary("add", _integer(f, "add", whole, 0x7FFF), odd)
         quiet = _integer(f, "or", whole, 0x400000)

@@ -463,6 +463,14 @@ def test_code_for_other_machines_is_accepted(arch, features, width, registers):
             assert object_code(render(kern, target), target)
 
 
+def test_what_was_cast_to_bfloat16_is_rounded_once():
+    kern = map_kernel(CAST, [F32], dt.bfloat16, 41)
+    assert render(kern, host_target()).count("fcmp uno <") == 3  # two vectors at once, then a rest
+    x = array(np.random.default_rng(0), 41, F32)
+    x[:6] = np.nan, np.inf, -np.inf, 1e-39, -0.0, 3.4e38
+    compare(kern, {"x0": x, "out": np.zeros(41, dt.bfloat16)})
+
+
 @pytest.mark.parametrize("seed", range(7000, 7010))
 def test_text_for_neon_is_valid(seed):
     target = Target(Backend.CPU, "neoverse-n1", "+neon,+fp-armv8", 16, 32, 2)
