@@ -1,8 +1,8 @@
 """Programs for CUDA, as far as they differ from the CPU's: other kernels, launched otherwise.
 
-`lumjax.launcher` runs them. What has no CUDA kernel yet
-(operations and dtypes that the renderer doesn't know) runs through `eval`, and with it a loop that
-has such a thing in its body.
+`lumjax.launcher` runs them. Sorts, cumulative operations and updates in order are kernels of their
+own (`fixed.py`), as on the CPU. What has no CUDA kernel (linear algebra, SciPy's special functions,
+complex numbers) runs through `eval`, and with it a loop that has such a thing in its body.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from lumjax.cuda.scalar import supported
 from lumjax.egraph.plan import Found
 from lumjax.egraph.search import budget_of_config, search
 from lumjax.errors import LumjaxError, UnsupportedError
+from lumjax.fixed import Maker, compiled_alone, with_uniforms
 from lumjax.kernel.ir import Kernel
-from lumjax.kernel.region import Region, cut
+from lumjax.kernel.region import Alone, Region, cut
 from lumjax.kernel.scalar import lower_scalar
 from lumjax.kernel.term import Group
 from lumjax.kernel.verify import check_kernel
@@ -35,7 +36,7 @@ from lumjax.stages import Evaluated, Native, Nested, Nester, Planner, Stage
 from lumjax.target import Target
 from lumjax.trace.array import Array
 from lumjax.trace.core import Atom, Jaxpr, Var
-from lumjax.trace.form import Barrier, Opaque, Whole
+from lumjax.trace.form import Barrier, Opaque, Patch, Whole
 
 _found: dict[tuple[Any, ...], tuple[Found, list[Checked]]] = {}
 _lock = threading.RLock()
@@ -84,7 +85,7 @@ def stages_of(
     """Every step compiled or evaluated, and the variables that barriers rename."""
     stages: list[Stage] = []
     renamed: dict[Var, Atom] = {}
-    for step in cut(jaxpr, native=supported):
+    for step in cut(with_uniforms(jaxpr), native=supported):
         if isinstance(step, Region):
             try:
                 found, kernels = _compiled(step, target, planner)
@@ -98,7 +99,7 @@ def stages_of(
         elif isinstance(step.form, Opaque):
             stages.append(Evaluated(step.eqn, step.form.why))
         elif isinstance(step.form, Whole):
-            stages.append(Evaluated(step.eqn, f"{step.eqn.prim.name} has no CUDA kernel"))
+            stages.append(_whole(step, target))
         else:
             programs = nester(step.form)
             if isinstance(programs, str):
@@ -106,6 +107,25 @@ def stages_of(
             else:
                 stages.append(Nested(step.eqn, step.form, programs))
     return stages, renamed
+
+
+def _whole(step: Alone, target: Target) -> Native | Evaluated:
+    """An equation that is a kernel of its own."""
+    if isinstance(step.form, Patch):
+        return Evaluated(step.eqn, "arrays on a device are not changed in place")
+    try:
+        return Native(*compiled_alone(step, target, _MAKER))
+    except Unsupported as e:
+        return Evaluated(step.eqn, str(e))
+
+
+def _on_arrays(
+    made: Compiled, arrays: Mapping[str, runtime.NDArray], sizes: Mapping[str, int]
+) -> None:
+    try:
+        runtime.compiled(made.kernel).on_arrays(made.kernel, arrays, sizes)
+    except LumjaxError as error:
+        raise Unsupported(f"{made.kernel.name}: {error}") from error
 
 
 def _compiled(
@@ -197,6 +217,15 @@ def _handle(made: Emulated) -> Compiled:
     """What stands for the kernel in a program."""
     runtime.kernels[made.digest] = made
     return Compiled(made.kernel, (), 0, made.digest, b"", ())
+
+
+_MAKER = Maker(
+    unsupported,
+    lambda k, t: _handle(runtime.compiled(k)),
+    lambda k, t: runtime.compiled(k).rendered.text,
+    _on_arrays,
+    True,
+)
 
 
 def text_of(kernels: Sequence[Compiled]) -> str:

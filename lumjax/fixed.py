@@ -8,8 +8,9 @@ shorter axes where arrays are large. Its accesses are proved to be in bounds at 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -23,7 +24,7 @@ from lumjax.egraph.machine import machine
 from lumjax.egraph.plan import Found, Plan, Report
 from lumjax.errors import LumjaxError
 from lumjax.kernel.bounds import prove_bounds
-from lumjax.kernel.builder import Operand, Uniform
+from lumjax.kernel.builder import Choices, Operand, Uniform
 from lumjax.kernel.digest import digest, operation_text, region_text
 from lumjax.kernel.ir import Const, Kernel
 from lumjax.kernel.order import LONG
@@ -32,6 +33,7 @@ from lumjax.kernel.term import Buffer, Group
 from lumjax.kernel.verify import open_sizes, proved_everywhere, traced_sizes
 from lumjax.kernel.whole import lower_whole
 from lumjax.native import Checked, Unsupported
+from lumjax.record import record
 from lumjax.store import Store
 from lumjax.target import Target
 from lumjax.trace.aval import ShapedArray
@@ -44,19 +46,51 @@ TURNS = 2  # sets of values
 LONGEST = 1 << 31  # elements of an axis
 LARGE = 1 << 20  # elements of arrays that are not checked at full size
 LENGTH = 1024  # such arrays' axes become shorter than twice that
+DEPTH = 64  # steps that an element of a cumulative operation goes through, if not all in order
 LENGTHS = (1, 3, 70)  # tried for sizes that are known only at run time
+# Where threads are executed one by one: elements of arrays that are not checked at full size, and
+# how long axes are then tried to be, first those that pieces are merged along; what is too much.
+SOME, TRIED, SIDES, MUCH = 1 << 16, (4200, 1100, 200), (17, 3), 1 << 20
+APART = 4  # lengths that differ, and the largest indices along them, stay different
+Shorter: TypeAlias = Callable[[tuple[int, ...]], list[int]]
 _CHECKED = Store("whole", 1)
 _lock = threading.Lock()
 _found: dict[tuple[str, str, bool], tuple[Region, Found, tuple[Checked, ...]]] = {}
 
 
-def compiled_alone(step: Alone, target: Target) -> tuple[Region, Found, tuple[Checked, ...]]:
+@record(eq=False)
+class Maker:
+    """How kernels become code and run: what of one has no code, its code, the text of that, and a
+    run on arrays by name of buffer. `blocks`: whether a job is a block of threads.
+    """
+
+    unsupported: Callable[[Kernel], str | None]
+    compiled: Callable[[Kernel, Target], Compiled]
+    text: Callable[[Kernel, Target], str]
+    run: Callable[[Compiled, Mapping[str, NDArray], Mapping[str, int]], None]
+    blocks: bool
+
+
+def _native(compiled: Compiled, arrays: Mapping[str, NDArray], sizes: Mapping[str, int]) -> None:
+    kernel = compiled.kernel
+    places = range(len(kernel.buffers) + len(kernel.sizes))
+    addresses = [arena.address_of(arrays[b.name]) for b in kernel.buffers]
+    step = Step(compiled, list(places), sizes)
+    Program([step]).run([*addresses, *(sizes[n] for n in kernel.sizes)])
+
+
+NATIVE = Maker(unsupported, lambda k, t: begin_kernel(k, t)(), render, _native, False)
+
+
+def compiled_alone(
+    step: Alone, target: Target, maker: Maker = NATIVE
+) -> tuple[Region, Found, tuple[Checked, ...]]:
     """The equation as a region of one kernel. Unsupported says why it can't be one."""
     region = _region(step.eqn, step.form)
     key = region.key, target.key, config.verify
     with _lock:
         if key not in _found:
-            _found[key] = _made(region, target)
+            _found[key] = _made(region, target, maker)
         _, found, kernels = _found[key]
     return region, found, kernels
 
@@ -68,12 +102,14 @@ def _region(eqn: Eqn, form: Form) -> Region:
     return Region(inputs, eqn.outputs, (eqn,), (form,), key)
 
 
-def _made(region: Region, target: Target) -> tuple[Region, Found, tuple[Checked, ...]]:
-    kernel, operands = _lowered(region)
-    if (operation := unsupported(kernel)) is not None:
+def _made(
+    region: Region, target: Target, maker: Maker
+) -> tuple[Region, Found, tuple[Checked, ...]]:
+    kernel, operands, choices = _lowered(region, maker)
+    if (operation := maker.unsupported(kernel)) is not None:
         raise Unsupported(f"no native code for {operation}")
-    made = begin_kernel(kernel, target)()
-    check(made, region, operands, target)
+    made = maker.compiled(kernel, target)
+    check(made, region, operands, target, maker, choices)
     inputs, outputs = _buffers("i", region.inputs), _buffers("o", region.outputs)
     moved = sum(volume(b.shape) * b.dtype.itemsize for b in (*inputs, *outputs))
     machined = machine(target)
@@ -84,8 +120,10 @@ def _made(region: Region, target: Target) -> tuple[Region, Found, tuple[Checked,
     return region, found, (Checked(Group(()), made, everywhere=everywhere),)
 
 
-def _lowered(region: Region) -> tuple[Kernel, list[Operand]]:
-    """The kernel, and its operands."""
+def _lowered(
+    region: Region, maker: Maker, choices: Choices | None = None
+) -> tuple[Kernel, list[Operand], Choices]:
+    """The kernel, its operands, and what it chose, if it is not given."""
     (eqn,), (form,) = region.eqns, region.forms
     assert isinstance(form, Whole), "no other form is a kernel of its own"
     names = dict(zip(region.inputs, _buffers("i", region.inputs), strict=True))
@@ -95,7 +133,9 @@ def _lowered(region: Region) -> tuple[Kernel, list[Operand]]:
         isinstance(n, int) and n >= LONGEST for b in (*names.values(), *outputs) for n in b.shape
     ):
         raise Unsupported("its positions are no 32-bit numbers")
-    return lower_whole(form, operands, outputs, eqn.prim.name), operands
+    made = Choices() if choices is None else choices
+    blocks = made if maker.blocks else None
+    return lower_whole(form, operands, outputs, eqn.prim.name, blocks), operands, made
 
 
 def _buffers(prefix: str, row: Sequence[Var]) -> tuple[Buffer, ...]:
@@ -147,7 +187,14 @@ def _reading(eqn: Eqn, spread: Mapping[Var, Any]) -> Eqn:
 # ---- checking
 
 
-def check(compiled: Compiled, region: Region, operands: Sequence[Operand], target: Target) -> None:
+def check(
+    compiled: Compiled,
+    region: Region,
+    operands: Sequence[Operand],
+    target: Target,
+    maker: Maker = NATIVE,
+    choices: Choices | None = None,
+) -> None:
     """Raises Unsupported unless the kernel does what the primitive's `eval` does."""
     if not config.verify:
         return
@@ -155,64 +202,104 @@ def check(compiled: Compiled, region: Region, operands: Sequence[Operand], targe
     key = digest(f"{compiled.digest} {region.key} {kernel.extents}")
     if _CHECKED.read(key) is not None:
         return
-    vectors = _vectors(kernel, region)
+    vectors = _vectors(kernel, region, maker)
     for given in vectors:
         if breaches := prove_bounds(kernel, traced_sizes(kernel, given)):
             raise Unsupported(f"{kernel.name}: perhaps out of bounds: {breaches[0]}")
-    small = _smaller(region) if vectors == [{}] else None
-    if small is not None:
-        reduced, given_operands = _lowered(small)
-        if render(reduced, target) == render(kernel, target):  # sizes are arguments
-            compiled, region = replace(compiled, kernel=reduced), small
+    for small in _smaller(region, maker) if vectors == [{}] else ():
+        reduced, given_operands, _ = _lowered(small, maker, choices and choices.again())
+        alike = replace(reduced, extents=kernel.extents)  # by which code is chosen
+        if maker.text(alike, target) == maker.text(kernel, target):  # sizes are arguments
+            compiled, region = replace(compiled, kernel=alike), small
             kernel, operands = reduced, given_operands
+            break
+    if maker.blocks and vectors == [{}] and _elements(region, {}) > MUCH:
+        raise Unsupported(
+            "no equation of less elements has its kernel, and these are too many to check"
+        )
     for number, given in enumerate(vectors):
         sizes = traced_sizes(kernel, given)
         for turn in range(TURNS):
-            _compare(compiled, region, operands, given, sizes, number * TURNS + turn)
+            _compare(compiled, region, operands, given, sizes, number * TURNS + turn, maker)
     _CHECKED.write(key, b"")
 
 
-def _smaller(region: Region) -> Region | None:
-    """The equation with long axes shortened, equal ones alike; None if it is small, or has no such
-    equation.
-    """
-    (eqn,) = region.eqns
-    if sum(volume(v.aval.shape) for v in (*region.inputs, *region.outputs)) < LARGE:
-        return None
+def _elements(region: Region, given: Mapping[str, int]) -> int:
+    every = (*region.inputs, *region.outputs)
+    return sum(int(np.prod(_shape(v.aval.shape, given), dtype=np.int64)) for v in every)
 
+
+def _smaller(region: Region, maker: Maker) -> Generator[Region]:
+    """The equation with long axes shortened, equal ones alike, in some ways; none if it is small,
+    or has no such equations.
+    """
+    if maker.blocks:
+        if _elements(region, {}) < SOME:
+            return
+        for long, side in product(TRIED, SIDES):
+            small = _shortened(region, _shorter_sides(region, long, side))
+            if small is not None and _elements(small, {}) < 2 * SOME:
+                yield small
+        return
+    if _elements(region, {}) < LARGE:
+        return
     least = LONG if isinstance(region.forms[0], Order) else LENGTH  # long rows are sorted otherwise
 
-    def shorter(aval: ShapedArray) -> ShapedArray:
-        shape = [
-            n if n <= LENGTH else (LENGTH if n < least else least) + n % LENGTH
-            for n in map(estimate, aval.shape)
-        ]
-        return ShapedArray(tuple(shape), aval.dtype, aval.weak)
+    def shorter(shape: tuple[int, ...]) -> list[int]:
+        return [n if n <= LENGTH else (LENGTH if n < least else least) + n % LENGTH for n in shape]
 
-    new = {v: Var(shorter(v.aval)) for v in region.inputs}
-    atoms = [
-        new[a] if isinstance(a, Var) else Literal(a.value, shorter(a.aval)) for a in eqn.inputs
-    ]
+    if (small := _shortened(region, shorter)) is not None:
+        yield small
+
+
+def _shorter_sides(region: Region, long: int, side: int) -> Shorter:
+    """Axes along which something goes on become `long`, others `side`, if they are longer."""
+    (eqn,), (form,) = region.eqns, region.forms
+    if isinstance(form, Order | Cumulate):
+        least = estimate(form.take) if isinstance(form, Order) and form.take is not None else 1
+        limits = {form.axis: max(long, least + APART)}
+        return lambda shape: [min(n, limits.get(k, side)) for k, n in enumerate(shape)]
+    walked = {estimate(n) for n in eqn.inputs[1].aval.shape}
+    found: dict[int, int] = {}
+    for n in sorted({estimate(n) for a in (*eqn.inputs, *eqn.outputs) for n in a.aval.shape}):
+        made = min(n, long if n in walked else side)
+        while made < n and any(abs(made - m) < APART for m in found.values()):
+            made += 1
+        found[n] = made
+    return lambda shape: [found.get(n, n) for n in shape]
+
+
+def _shortened(region: Region, shorter: Shorter) -> Region | None:
+    """The equation for arrays of other shapes, if there is one."""
+    (eqn,) = region.eqns
+
+    def made(aval: ShapedArray) -> ShapedArray:
+        return ShapedArray(tuple(shorter(tuple(map(estimate, aval.shape)))), aval.dtype, aval.weak)
+
+    new = {v: Var(made(v.aval)) for v in region.inputs}
+    atoms = [new[a] if isinstance(a, Var) else Literal(a.value, made(a.aval)) for a in eqn.inputs]
     avals = [a.aval for a in atoms]
     try:
         outs = tuple(map(Var, eqn.prim.aval(*avals, **eqn.params)))
         form = eqn.prim.form(*avals, **eqn.params)
     except LumjaxError:
         return None
-    made = Eqn(eqn.prim, tuple(atoms), outs, eqn.params, eqn.source)
-    return replace(region, inputs=tuple(new.values()), outputs=outs, eqns=(made,), forms=(form,))
+    again = Eqn(eqn.prim, tuple(atoms), outs, eqn.params, eqn.source)
+    return replace(region, inputs=tuple(new.values()), outputs=outs, eqns=(again,), forms=(form,))
 
 
-def _vectors(kernel: Kernel, region: Region) -> list[dict[str, int]]:
+def _vectors(kernel: Kernel, region: Region, maker: Maker) -> list[dict[str, int]]:
     """The sizes at which a kernel is checked: the program's, or some where those come with a call,
     each within its bounds and with as many elements as are wanted.
     """
     found = [{str(s.name): estimate(s) for s in open_sizes(kernel)}]
     if not found[0]:
         return found
-    for n in LENGTHS:
+    for n in (*LENGTHS, TRIED[0]) if maker.blocks else LENGTHS:
         pairs = ((s, *bounds(s)) for s in open_sizes(kernel))
         found.append({str(s.name): max(low or 0, min(n, high or n)) for s, low, high in pairs})
+    if maker.blocks:
+        found = [found[1], *(g for g in found if _elements(region, g) < 2 * SOME)]
     (eqn,), (form,) = region.eqns, region.forms
     if not isinstance(form, Order) or form.take is None:
         return found
@@ -222,7 +309,7 @@ def _vectors(kernel: Kernel, region: Region) -> list[dict[str, int]]:
 
 def _compare(
     compiled: Compiled, region: Region, operands: Sequence[Operand], given: Mapping[str, int],
-    sizes: Mapping[str, int], seed: int,
+    sizes: Mapping[str, int], seed: int, maker: Maker,
 ) -> None:  # fmt: skip
     (eqn,), (form,) = region.eqns, region.forms
     rng = np.random.default_rng(seed)
@@ -242,9 +329,11 @@ def _compare(
     wanted = eqn.prim.eval(*values, **params)
     assert wanted is not None, "an equation without eval is no kernel"
     given_first = values[0] if isinstance(form, Patch) else None
-    got = _run(compiled, arrays, sizes, given_first)
+    got = _run(compiled, arrays, sizes, maker, given_first)
     for buffer, mine, want in zip(compiled.kernel.outputs, got, wanted, strict=True):
         wrong = ~_near(mine, want, form)
+        if maker.blocks and isinstance(form, Cumulate) and wrong.any():
+            wrong &= ~_near_in_any_order(mine, values[0], eqn, form)
         if wrong.any():
             at = tuple(int(n) for n in np.argwhere(wrong)[0])
             raise Unsupported(
@@ -296,7 +385,7 @@ def drawn(
 
 
 def _run(
-    compiled: Compiled, arrays: Mapping[str, NDArray], sizes: Mapping[str, int],
+    compiled: Compiled, arrays: Mapping[str, NDArray], sizes: Mapping[str, int], maker: Maker,
     before: NDArray | None = None,
 ) -> list[NDArray]:  # fmt: skip
     """The kernel's results, in memory that holds `before` where it is given."""
@@ -307,11 +396,7 @@ def _run(
     }
     if before is not None:
         made[kernel.outputs[0].name][...] = before
-    every = {**arrays, **made}
-    places = range(len(kernel.buffers) + len(kernel.sizes))
-    addresses = [arena.address_of(every[b.name]) for b in kernel.buffers]
-    step = Step(compiled, list(places), sizes)
-    Program([step]).run([*addresses, *(sizes[n] for n in kernel.sizes)])
+    maker.run(compiled, {**arrays, **made}, sizes)
     return [made[b.name] for b in kernel.outputs]
 
 
@@ -330,3 +415,27 @@ def _near(got: NDArray, want: NDArray, form: Form) -> NDArray:
         with np.errstate(invalid="ignore"):
             alike |= np.abs(x - y) <= unit * (1 + np.abs(y))
     return alike
+
+
+def _near_in_any_order(got: NDArray, x: NDArray, eqn: Eqn, form: Cumulate) -> NDArray:
+    """Agreement with what is computed in a wider dtype, as far as steps in another order may
+    differ: by a rounding of each of the few that an element has gone through.
+    """
+    carried = np.dtype(form.dtype)
+    if not dt.is_inexact(carried):
+        return np.zeros(got.shape, bool)
+    wide = np.complex128 if carried in dt.COMPLEX else np.float64
+    run = eqn.prim.eval
+    want = np.asarray((run(x.astype(wide), **eqn.params) or [0])[0])
+    unit = float(dt.finfo(carried).eps) * DEPTH + 2 * float(dt.finfo(got.dtype).eps)
+    y = got.astype(wide)
+    with np.errstate(all="ignore"):
+        scale = 1 + np.abs(want)
+        if form.op.name == "mul":
+            scale = np.abs(want)
+        elif form.op.name == "add":
+            total = np.asarray((run(np.abs(x.astype(wide)), **eqn.params) or [0])[0])
+            scale = np.where(np.isfinite(total), np.abs(total), np.abs(want))
+        least = float(dt.finfo(got.dtype).tiny)
+        limit = np.where(np.isfinite(scale), scale * unit, 0) + least
+        return (y == want) | (np.isnan(y) & np.isnan(want)) | (np.abs(y - want) <= limit)

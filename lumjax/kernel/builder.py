@@ -7,8 +7,9 @@ A `Builder` collects the phases, size arguments and workspace of one kernel. Sta
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -114,13 +115,38 @@ def when(scope: Scope, condition: Dim) -> Generator[Scope]:
         scope.add(*inner.stmts)
 
 
+@dataclass(slots=True)
+class Choices:
+    """What a program for blocks of threads chose by its sizes. Lowered again with them, an
+    equation of other sizes gets the same text.
+    """
+
+    made: list[int] = field(default_factory=list[int])
+    given: Iterator[int] | None = None
+
+    def choose(self, value: int) -> int:
+        """The value, or what was chosen in its place before."""
+        if self.given is not None:
+            return next(self.given)
+        self.made.append(value)
+        return value
+
+    def again(self) -> Choices:
+        """The same choices, for other sizes."""
+        return Choices(given=iter(self.made))
+
+
 class Builder:
     """Builds one kernel."""
 
-    def __init__(self, inputs: Sequence[Buffer], outputs: Sequence[Buffer]) -> None:
+    def __init__(
+        self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], choices: Choices | None = None
+    ) -> None:
         self.inputs, self.outputs = tuple(inputs), tuple(outputs)
+        self.choices = Choices() if choices is None else choices
         self.sizes: dict[str, Dim] = {}
-        self._names: dict[Dim, Dim] = {}
+        self.apart = False  # whether axes have arguments of their own, even if they are as long
+        self._names: dict[tuple[Dim, int], Dim] = {}
         self.workspaces: list[Buffer] = []
         self.scratches: list[Scratch] = []
         self.phases: list[Phase] = []
@@ -131,15 +157,16 @@ class Builder:
         self._count += 1
         return f"{prefix}_{self._count}"
 
-    def size(self, value: Dim) -> Dim:
+    def size(self, value: Dim, axis: int = 0) -> Dim:
         """A size as an argument of the kernel; equal ones share it. 0 and 1 stay what they are."""
         if isinstance(value, int) and value in (0, 1):
             return value
-        if value not in self._names:
+        key = value, axis if self.apart else 0
+        if key not in self._names:
             name = f"n{len(self.sizes)}"
             self.sizes[name] = value
-            self._names[value] = dims.symbol(name, dims.bounds(value)[0] or 0)
-        return self._names[value]
+            self._names[key] = dims.symbol(name, dims.bounds(value)[0] or 0)
+        return self._names[key]
 
     def amount(self, value: int) -> Dim:
         """A positive number that a kernel's author chose, as an argument of its own."""
@@ -149,7 +176,7 @@ class Builder:
 
     def shape(self, shape: Iterable[Dim]) -> tuple[Dim, ...]:
         """A shape in size arguments."""
-        return tuple([self.size(n) for n in shape])
+        return tuple([self.size(n, k) for k, n in enumerate(shape)])
 
     def sized(self, operand: Operand) -> Operand:
         """The operand with its shape in size arguments."""

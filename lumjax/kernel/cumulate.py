@@ -22,29 +22,30 @@ from lumjax.kernel.ir import (
 )
 from lumjax.kernel.share import WORK_PER_JOB
 from lumjax.kernel.term import Buffer
+from lumjax.kernel.threaded_scan import MONOIDS, scan_blocks
 from lumjax.trace import dim as dims
 from lumjax.trace.dim import Dim, estimate
-from lumjax.trace.form import Cumulate, ReduceOp
+from lumjax.trace.form import Cumulate
 
 SIDE_BY_SIDE = 4  # rows: with what they store, the lines that a set of the first cache has
 PIECE = 512  # columns at most that a job carries
-_MONOIDS = {
-    "add": ReduceOp.SUM,
-    "mul": ReduceOp.PROD,
-    "max": ReduceOp.MAX,
-    "min": ReduceOp.MIN,
-}
 
 
 def emit_cumulate(
-    b: Builder, form: Cumulate, operands: Sequence[Operand], results: Sequence[Buffer]
+    b: Builder,
+    form: Cumulate,
+    operands: Sequence[Operand],
+    results: Sequence[Buffer],
+    blocks: bool = False,
 ) -> None:
-    """Append the phase."""
+    """Append the phases; `blocks`: for blocks of threads."""
     (out,) = results
     made = _Scan(b, form, operands[0], out)
     if any(isinstance(n, int) and n == 0 for n in out.shape):
         return
-    if isinstance(made.inner, int) and made.inner == 1 and form.op.name in _MONOIDS:
+    if blocks:
+        scan_blocks(b, form, made.x, made.out)
+    elif isinstance(made.inner, int) and made.inner == 1 and form.op.name in MONOIDS:
         made.along_rows()
     else:
         made.along_columns()
@@ -82,7 +83,7 @@ class _Scan:
             self._rows(scope, [dims.minimum(first + k, outer - 1) for k in range(side)])
 
     def _rows(self, scope: Scope, rows: Sequence[Dim]) -> None:
-        dtype, monoid = self.form.dtype, _MONOIDS[self.form.op.name]
+        dtype, monoid = self.form.dtype, MONOIDS[self.form.op.name]
         names = [self.b.fresh("carry") for _ in rows]
         for name in names:
             scope.add(Accumulator(name, dtype, monoid, const(dtype, self.form.start)))

@@ -42,6 +42,7 @@ from lumjax.kernel.ir import (
 )
 from lumjax.kernel.share import WORK_PER_JOB
 from lumjax.kernel.term import Buffer
+from lumjax.kernel.threaded_sort import sort_rows
 from lumjax.trace import dim as dims
 from lumjax.trace.dim import Dim, estimate
 from lumjax.trace.form import Order, ReduceOp
@@ -58,14 +59,20 @@ _U32, _U64 = np.dtype(np.uint32), np.dtype(np.uint64)
 
 
 def emit_order(
-    b: Builder, form: Order, operands: Sequence[Operand], results: Sequence[Buffer]
+    b: Builder,
+    form: Order,
+    operands: Sequence[Operand],
+    results: Sequence[Buffer],
+    blocks: bool = False,
 ) -> None:
-    """Append the phase."""
+    """Append the phases; `blocks`: for blocks of threads."""
     if any(isinstance(n, int) and n == 0 for r in results for n in r.shape):
-        _Sort(b, form, operands, results)
+        Sort(b, form, operands, results)
         return
-    made = _Sort(b, form, operands, results)
-    if isinstance(made.extent, int) and made.extent <= SHORT:
+    made = Sort(b, form, operands, results)
+    if blocks:
+        made.by_blocks()
+    elif isinstance(made.extent, int) and made.extent <= SHORT:
         made.by_rank(made.extent)
     elif estimate(made.extent) >= LONG and made.count <= FEW_ROWS and not made.selects():
         _Chunks(made).emit()
@@ -111,7 +118,9 @@ def _float_key(value: Value) -> Value:
     return apply("select", apply("ne", value, value), every, key)
 
 
-class _Sort:
+class Sort:
+    """Rows to be sorted, and where their elements lie."""
+
     def __init__(
         self, b: Builder, form: Order, operands: Sequence[Operand], results: Sequence[Buffer]
     ) -> None:
@@ -123,7 +132,7 @@ class _Sort:
         shape = list(results[0].shape)
         buffers = [x for x in operands if isinstance(x, Buffer)]
         self.extent = buffers[0].shape[form.axis] if buffers else shape[form.axis]
-        self.length = b.size(self.extent)
+        self.length = b.size(self.extent, form.axis)
         self.take = self.outs[0].shape[form.axis]
         self.rows = volume(self.outs[0].shape[: form.axis])
         self.inner = volume(self.outs[0].shape[form.axis + 1 :])
@@ -160,6 +169,23 @@ class _Sort:
         if self.form.places:
             at = IndexValue(place, np.dtype(np.int64))
             store(scope, self.outs[-1], target, at)
+
+    # ---- for blocks of threads
+
+    def by_blocks(self) -> None:
+        """Pieces sorted, and merged."""
+        kinds = [key_of(read(x, 0), False)[0].dtype for x in self.keys()]
+
+        def keys(scope: Scope, row: Dim, at: Dim) -> list[Value]:
+            first, _ = self.start(scope, row)
+            return [self.key(x, first + at * self.inner)[0] for x in self.keys()]
+
+        def finish(scope: Scope, row: Dim, i: Dim, place: Dim, values: Sequence[Value]) -> None:
+            del values
+            first, target = self.start(scope, row)
+            self.put(scope, first + place * self.inner, target + i * self.inner, place)
+
+        sort_rows(self.b, self.total, self.length, self.take, kinds, keys, finish)
 
     # ---- short rows
 
@@ -248,7 +274,7 @@ class _Passes:
     """
 
     def __init__(
-        self, sort: _Sort, scope: Scope, first: Dim, mine: Dim, places: Sequence[Buffer],
+        self, sort: Sort, scope: Scope, first: Dim, mine: Dim, places: Sequence[Buffer],
         counts: Buffer,
     ) -> None:  # fmt: skip
         self.sort, self.scope, self.first, self.mine = sort, scope, first, mine
@@ -371,7 +397,7 @@ class _Chunks:
     they belong after those of the chunks before.
     """
 
-    def __init__(self, sort: _Sort) -> None:
+    def __init__(self, sort: Sort) -> None:
         self.sort, self.b, self.n = sort, sort.b, sort.length
         self.chunk = self.b.amount(CHUNK)
         self.chunks = dims.ceiling_divide(self.n, self.chunk)

@@ -10,8 +10,9 @@ theirs, whatever the number of threads.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -42,11 +43,14 @@ from lumjax.kernel.ir import (
 )
 from lumjax.kernel.share import WORK_PER_JOB
 from lumjax.kernel.term import Buffer
+from lumjax.kernel.threaded import count_before, pieces
+from lumjax.kernel.threaded_sort import sort_rows
 from lumjax.trace import dim as dims
-from lumjax.trace.dim import Dim, estimate
+from lumjax.trace.dim import Dim, bounds, estimate
 from lumjax.trace.form import ReduceOp, Update
 from lumjax.trace.view import coordinate, row_major
 
+FEW = 16  # updates that every element looks at
 LONG = 8  # elements of a row that is worth sorting updates for
 PIECE = 32  # columns at least that a job has of a row
 _MONOIDS = {
@@ -56,13 +60,22 @@ _MONOIDS = {
     "min": ReduceOp.MIN,
 }
 _COUNT = np.dtype(np.int64)
+# The updates of a row of a part: the scope of one, and its number.
+Updates: TypeAlias = Callable[[Scope, Dim, Dim], AbstractContextManager[tuple[Scope, Dim]]]
 
 
 def emit_update(
-    b: Builder, form: Update, operands: Sequence[Operand], results: Sequence[Buffer]
+    b: Builder,
+    form: Update,
+    operands: Sequence[Operand],
+    results: Sequence[Buffer],
+    blocks: bool = False,
 ) -> None:
-    """Append the phases."""
+    """Append the phases; `blocks`: for blocks of threads."""
     made = _Updates(b, form, operands, results[0])
+    if blocks:
+        _Elements(made).emit()
+        return
     known = form.op is None or form.op.name in _MONOIDS
     if known and estimate(made.width_value) >= LONG and made.walked:
         made.by_destination()
@@ -120,6 +133,11 @@ class _Updates:
             with scope.loop(name, extent) as inner:
                 self._nest(inner, rest, inside)
             return
+        with when(scope, self.valid(scope)) as inner:
+            inside(inner)
+
+    def valid(self, scope: Scope) -> Dim:
+        """Whether the update at hand is not outside; its place is known then."""
         valid: Dim = 1
         assert isinstance(self.indices, Buffer), "indices are in memory"
         steps = row_major(self.indices.shape)
@@ -131,8 +149,7 @@ class _Updates:
             kept = self.b.index(scope, between(given, low, self.b.size(high)), name)
             if not self.form.clip:
                 valid = dims.logical_and(valid, dims.equal(given, kept))
-        with when(scope, valid) as inner:
-            inside(inner)
+        return valid
 
     def combined(self, old: Value, new: Value) -> Value:
         """An element after an update, as it is carried."""
@@ -275,6 +292,151 @@ class _Updates:
                 source = between(found, 0, most)
                 each.add(Accumulate(total, cast(read(self.updates, source + column), carried)))
             store(inner, self.out, home + column, Ref(total, carried))
+
+
+class _Elements:
+    """A thread for each element of the array, which applies its updates in order.
+
+    Where there are few updates, it looks at all of them. Else they are sorted by destination first,
+    equal ones in their order, and those of a row lie between two places.
+    """
+
+    def __init__(self, made: _Updates) -> None:
+        self.made, self.b = made, made.b
+        self.parts = volume(n for _, n in made.side)
+        self.rows, self.walks = (volume(n for _, n in x) for x in (made.placed, made.walked))
+        large = self.b.choices.choose(int(estimate(rows_of(made)) >= 1 << 31))
+        self.kind = np.dtype(np.uint64 if large else np.uint32)
+        few = isinstance(made.walks, int) and made.walks <= FEW
+        self.few = bool(self.b.choices.choose(int(few)))
+
+    def emit(self) -> None:
+        """Append the phases."""
+        b, made, walks = self.b, self.made, self.made.walks
+        if isinstance(walks, int) and walks == 0:
+            with pieces(b, 1, made.total, estimate(dims.substitute(made.total, b.sizes))) as found:
+                each, _, i = found
+                store(each, made.out, i, read(made.x, i))
+            return
+        shape = self.parts, self.walks
+        self.rows_found = b.workspace(shape, self.kind)
+        if self.few:
+            with pieces(b, self.parts, self.walks, estimate(walks)) as (each, part, i):
+                store(each, self.rows_found, part * self.walks + i, self._row(each, part, i))
+            self._apply(self._all)
+            return
+        self.order = b.workspace(shape, np.dtype(np.int32))
+        self.begins = b.workspace((self.parts, self.rows + 1), np.dtype(np.int32))
+
+        def finish(scope: Scope, part: Dim, i: Dim, place: Dim, keys: Sequence[Value]) -> None:
+            at = part * self.walks + i
+            store(scope, self.rows_found, at, keys[0])
+            store(scope, self.order, at, IndexValue(place, self.order.dtype))
+
+        def keys(scope: Scope, part: Dim, at: Dim) -> list[Value]:
+            return [self._row(scope, part, at)]
+
+        sort_rows(b, self.parts, self.walks, self.walks, [self.kind], keys, finish)
+        self._limits()
+        self._apply(self._mine)
+
+    def _row(self, scope: Scope, part: Dim, number: Dim) -> Value:
+        """The row that an update goes to, the one behind the last if it goes nowhere."""
+        self.b.decode(scope, part, self.made.side)
+        self.b.decode(scope, number, self.made.walked)
+        row = dims.select(self.made.valid(scope), self.made.place, self.rows)
+        return IndexValue(row, self.kind)
+
+    def _limits(self) -> None:
+        """Where the updates of each row begin, among the sorted ones."""
+        b, walks = self.b, self.walks
+        longest = bounds(self.made.walks)[1] or 1 << 31
+        power = 1 << self.b.choices.choose(max(0, longest - 1).bit_length())
+        with pieces(b, self.parts, self.rows + 1, estimate(rows_of(self.made)) + 1) as found:
+            each, part, row = found
+            wanted = IndexValue(row, self.kind)
+
+            def earlier(turn: Scope, number: Dim) -> Value:
+                at = part * walks + between(number - 1, 0, walks - 1)
+                return apply("lt", read(self.rows_found, at), wanted)
+
+            count = count_before(b, each, power, walks, earlier)
+            to = part * (self.rows + 1) + row
+            store(each, self.begins, to, IndexValue(count, self.begins.dtype))
+
+    def _apply(self, updates: Updates) -> None:
+        b, made = self.b, self.made
+        with b.job(self.parts * self.rows * made.width) as (scope, job):
+            b.decode(scope, job, [*made.side, *made.placed, ("column", made.width)])
+            line = b.index(scope, dims.floor_divide(job, made.width), "line")
+            part = b.index(scope, dims.floor_divide(line, self.rows), "part")
+            row = b.index(scope, line - part * self.rows, "row")
+            home = b.index(scope, made.home + dims.symbol("column", 0), "home")
+            old = cast(read(made.x, home), made.form.dtype)
+            if made.form.op is None:
+                self._last(scope, part, row, home, updates)
+            elif made.form.op.name in _MONOIDS:
+                total, monoid = b.fresh("total"), _MONOIDS[made.form.op.name]
+                scope.add(Accumulator(total, made.form.dtype, monoid, old))
+                with updates(scope, part, row) as (each, number):
+                    each.add(Accumulate(total, self._update(each, number)))
+                store(scope, made.out, home, Ref(total, made.form.dtype))
+            else:
+                self._in_memory(scope, part, row, home, old, updates)
+
+    def _last(self, scope: Scope, part: Dim, row: Dim, home: Dim, updates: Updates) -> None:
+        """What overwrites: the last one does."""
+        b, made, last = self.b, self.made, self.b.fresh("last")
+        scope.add(Accumulator(last, _COUNT, ReduceOp.MAX, const(_COUNT, 0)))
+        with updates(scope, part, row) as (each, number):
+            each.add(Accumulate(last, IndexValue(number + 1, _COUNT)))
+        found = b.let(scope, Ref(last, _COUNT), "number")
+        with when(scope, dims.less(0, found)) as inner:
+            number = b.index(inner, between(found - 1, 0, self.walks - 1), "chosen")
+            store(inner, made.out, home, self._update(inner, number))
+        with when(scope, dims.less_equal(found, 0)) as inner:
+            store(inner, made.out, home, read(made.x, home))
+
+    def _in_memory(
+        self, scope: Scope, part: Dim, row: Dim, home: Dim, old: Value, updates: Updates
+    ) -> None:
+        """Any operation: what it has come to is the element itself."""
+        made, target = self.made, self.made.out
+        if target.dtype != made.form.dtype:
+            target = self.b.workspace(made.out.shape, made.form.dtype)
+        store(scope, target, home, old)
+        with updates(scope, part, row) as (each, number):
+            new = self._update(each, number)
+            store(each, target, home, made.combined(read(target, home), new))
+        if target is not made.out:
+            store(scope, made.out, home, read(target, home))
+
+    def _update(self, scope: Scope, number: Dim) -> Value:
+        """An update's element for this one."""
+        made = self.made
+        self.b.decode(scope, number, made.walked)
+        source = between(made.source, 0, made.count - made.width)
+        return cast(read(made.updates, source + dims.symbol("column", 0)), made.form.dtype)
+
+    @contextmanager
+    def _all(self, scope: Scope, part: Dim, row: Dim) -> Generator[tuple[Scope, Dim]]:
+        """All updates, of which those of the row count."""
+        u = dims.symbol("u", 0)
+        with scope.loop("u", self.walks) as each:
+            there = self.b.let(each, read(self.rows_found, part * self.walks + u), "there")
+            with when(each, dims.equal(there, row)) as inner:
+                yield inner, u
+
+    @contextmanager
+    def _mine(self, scope: Scope, part: Dim, row: Dim) -> Generator[tuple[Scope, Dim]]:
+        """Those of the row."""
+        b, walks, u = self.b, self.walks, dims.symbol("u", 0)
+        at = part * (self.rows + 1) + row
+        ends = [b.let(scope, read(self.begins, at + k), "limit") for k in range(2)]
+        first, last = (b.index(scope, between(e, 0, walks), b.fresh("end")) for e in ends)
+        with scope.loop("u", last, begin=first) as each:
+            number = b.let(each, read(self.order, part * walks + u), "number")
+            yield each, b.index(each, between(number, 0, walks - 1), "chosen")
 
 
 def rows_of(made: _Updates) -> Dim:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import assert_never
 
-from lumjax.kernel.builder import Builder, Operand, volume
+from lumjax.kernel.builder import Builder, Choices, Operand, volume
 from lumjax.kernel.cumulate import emit_cumulate
 from lumjax.kernel.ir import Kernel
 from lumjax.kernel.order import emit_order
@@ -29,23 +29,32 @@ _PROGRAMS: dict[type[Whole], str] = {
 
 
 def lower_whole(
-    form: Whole, operands: Sequence[Operand], results: Sequence[Buffer], name: str = "kernel"
+    form: Whole,
+    operands: Sequence[Operand],
+    results: Sequence[Buffer],
+    name: str = "kernel",
+    blocks: Choices | None = None,
 ) -> Kernel:
-    """The kernel that computes the results."""
-    b = Builder([o for o in operands if isinstance(o, Buffer)], results)
+    """The kernel that computes the results; `blocks`: where a job is a block of threads, with what
+    such a program chooses.
+    """
+    b = Builder([o for o in operands if isinstance(o, Buffer)], results, blocks)
+    b.apart = blocks is not None and isinstance(form, Cumulate | Order)
     if not all(same(volume(r.shape), 0) for r in results):
-        _emit(b, form, operands, results)
+        _emit(b, form, operands, results, blocks is not None)
     return b.kernel(name, _PROGRAMS[type(form)])
 
 
-def _emit(b: Builder, form: Whole, operands: Sequence[Operand], results: Sequence[Buffer]) -> None:
+def _emit(
+    b: Builder, form: Whole, operands: Sequence[Operand], results: Sequence[Buffer], blocks: bool
+) -> None:
     match form:
         case Update():
-            emit_update(b, form, operands, results)
+            emit_update(b, form, operands, results, blocks)
         case Cumulate():
-            emit_cumulate(b, form, operands, results)
+            emit_cumulate(b, form, operands, results, blocks)
         case Order():
-            emit_order(b, form, operands, results)
+            emit_order(b, form, operands, results, blocks)
         case Patch():
             emit_patch(b, operands, results)
         case _:
