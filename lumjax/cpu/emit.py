@@ -130,6 +130,7 @@ class Module:
     imports: set[str] = field(default_factory=set[str])  # C library functions
     half: bool = False  # whether the machine converts float16
     fma: bool = True  # whether it has fused multiply-add
+    scalef: bool = False  # whether it scales floats by powers of two
 
     def declare(self, name: str, result: str, arguments: Iterable[str]) -> None:
         """Note that `name` is called."""

@@ -360,6 +360,11 @@ def _same(f: Function, x: Reg, *_: Any) -> Reg:
     return x
 
 
+def _erfc(f: Function, x: Reg) -> Reg:
+    """Directly where the rounding of x*x is known, which only fused multiply-add tells."""
+    return single.erfc(f, x) if f.module.fma else _wide(real.erfc_wide)(f, x)
+
+
 _TRANSCENDENTAL: dict[str, tuple[RealRule, RealRule]] = {
     "exp": (single.exp, real.exp),
     "exp2": (single.exp2, _libm("exp2")),
@@ -383,8 +388,8 @@ _TRANSCENDENTAL: dict[str, tuple[RealRule, RealRule]] = {
     "acos": (_wide(real.acos_wide), _libm("acos")),
     "atan": (_wide(real.atan_wide), _libm("atan")),
     "atan2": (_wide(real.atan2_wide), _libm("atan2")),
-    "erf": (_wide(real.erf_wide), _libm("erf")),
-    "erfc": (_wide(real.erfc_wide), _libm("erfc")),
+    "erf": (single.erf, _libm("erf")),
+    "erfc": (_erfc, _libm("erfc")),
     "lgamma": (_wide(_libm("lgamma")), _libm("lgamma")),
 }
 

@@ -151,6 +151,12 @@ def choose(f: Function, condition: Reg, a: Reg | float, b: Reg | float) -> Reg:
     return f.select(condition, left, b if isinstance(b, Reg) else number(like, b))
 
 
+def extreme(f: Function, predicate: str, a: Reg, b: Reg) -> Reg:
+    """The larger (ogt) or smaller (olt) one, NaN if one is; either of zeros with two signs."""
+    known = choose(f, test(f, predicate, a, b), a, b)
+    return choose(f, test(f, "uno", a, a), a, known)
+
+
 def clamp(f: Function, x: Reg, low: float, high: float) -> Reg:
     """x within [low, high]; NaN stays NaN."""
     x = choose(f, test(f, "olt", x, low), low, x)
@@ -494,14 +500,6 @@ def acos_wide(f: Function, x: Reg) -> Reg:
 
 
 # ---- the error function
-
-
-def erf_wide(f: Function, x: Reg) -> Reg:
-    """erf x for float32."""
-    a = size(f, x)
-    near = multiply(f, a, polynomial(f, multiply(f, a, a), _ERF))
-    far = subtract(f, number(x, 1.0), _erfc_far(f, a))
-    return signed(f, choose(f, test(f, "olt", a, 1.0), near, far), x)
 
 
 def erfc_wide(f: Function, x: Reg) -> Reg:

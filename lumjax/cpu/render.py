@@ -52,6 +52,7 @@ def render(kernel: Kernel, target: Target) -> str:
     module.half = "+f16c" in target.features or target.arch.startswith(("apple", "neoverse"))
     module.half = module.half or "+fp-armv8" in target.features
     module.fma = any(flag in target.features for flag in ("+fma", "+fp-armv8", "+neon"))
+    module.scalef = "+avx512f" in target.features and "+avx512vl" in target.features
     written: dict[int, str] = {}  # phases may come again
     for k, phase in enumerate(kernel.phases):
         name = f"{kernel.name}_phase{k}"

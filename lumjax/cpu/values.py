@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import assert_never
 
 from lumjax import dtype as dt
-from lumjax.cpu import analysis, math
+from lumjax.cpu import analysis, math, real
 from lumjax.cpu.convert import Lanes, cast, fill, from_bits, widen
 from lumjax.cpu.emit import Function, Reg, constant, listed
 from lumjax.cpu.index import Index, Indexer
@@ -27,6 +27,7 @@ _COMBINE = {
     ReduceOp.OR: "or",
     ReduceOp.XOR: "xor",
 }
+_EXTREMES = {ReduceOp.MAX: "ogt", ReduceOp.MIN: "olt"}
 
 
 def identity(op: ReduceOp, dtype: dt.DType) -> Lanes:
@@ -210,6 +211,9 @@ class Values:
         """One step of a monoid."""
         lanes = max(a.lanes, b.lanes)
         a, b = widen(self.f, a, lanes), widen(self.f, b, lanes)
+        if op in _EXTREMES and a.dtype in dt.FLOATING:
+            # half the instructions of the elementwise operation, which orders zeros by sign
+            return Lanes(a.dtype, (real.extreme(self.f, _EXTREMES[op], a.reg, b.reg),))
         return math.RULES[_COMBINE[op]](self.f, [a, b], a.dtype)
 
     def open_sum(self, total: Sum, lanes: int, chains: int) -> None:

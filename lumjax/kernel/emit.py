@@ -36,6 +36,7 @@ from lumjax.kernel.ir import (
     Value,
 )
 from lumjax.kernel.prepare import Prepared, group_axes, offset
+from lumjax.kernel.quotient import by_reciprocal, invertible
 from lumjax.kernel.rewrite import axis_symbol, rename
 from lumjax.kernel.schedule import DEFAULT, Schedule
 from lumjax.kernel.term import (
@@ -307,6 +308,8 @@ class Emitter:
             home = scope.home(free_names(t))
             if isinstance(t, Reduction):
                 value = self.serial(t, home)
+            elif isinstance(t, Apply) and self._divides_many(t, scope, home):
+                value = self.value(by_reciprocal(t), scope)
             else:
                 value = self.node(t, scope)
                 if isinstance(value, LoadValue | ApplyValue):
@@ -315,6 +318,10 @@ class Emitter:
         found = scope.find(term)
         assert found is not None, "a term has a value once its subterms have"
         return found
+
+    def _divides_many(self, term: Apply, scope: Scope, home: Scope) -> bool:
+        """Whether the term's divisor is one of many quotients', and may be inverted."""
+        return invertible(term) and scope.home(free_names(term.args[1])) is not home
 
     def node(self, term: Load | Index | Apply | Lit | Running, scope: Scope) -> Value:
         """The value of one node whose children have values."""
