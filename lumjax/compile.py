@@ -19,7 +19,7 @@ from lumjax import tree
 from lumjax.config import config
 from lumjax.control.call import call_p
 from lumjax.debugging.effects import warn_of_rebinding
-from lumjax.donation import check_alone, check_distinct, given_arrays, settled
+from lumjax.donation import Donation
 from lumjax.dynamic import Spec, shown
 from lumjax.errors import (
     ArgumentTypeError,
@@ -93,19 +93,13 @@ class Program:
     """
 
     __slots__ = (
-        "_executable",
-        "consts",
-        "donated",
-        "jaxpr",
-        "kept",
-        "name",
-        "out_tree",
-        "settings",
-    )
+        "_executable", "consts", "donated", "in_tree", "jaxpr", "kept", "name", "out_tree",
+        "ready", "settings",
+    )  # fmt: skip
 
     def __init__(
-        self, jaxpr: Jaxpr, consts: tuple[Value, ...], out_tree: tree.PyTreeDef,
-        settings: Mapping[str, Any], name: str = "", kept: bool = False,
+        self, jaxpr: Jaxpr, consts: tuple[Value, ...], in_tree: tree.PyTreeDef,
+        out_tree: tree.PyTreeDef, settings: Mapping[str, Any], name: str = "", kept: bool = False,
         donated: frozenset[int] = frozenset(),
     ) -> None:  # fmt: skip
         self.jaxpr = jaxpr
@@ -115,6 +109,8 @@ class Program:
         self.name = name
         self.kept = kept
         self.donated = donated
+        self.in_tree = in_tree
+        self.ready: Callable[[Sequence[Value]], Any] | None = None
         self._executable: Executable | Recalled | None = None
 
     def executable(self) -> Executable | Recalled:
@@ -197,24 +193,35 @@ class Jitted(Generic[P, R]):
         self._quick: dict[Any, Callable[[Sequence[Value]], Any]] = {}  # by array_key
         self._history = History(self._name)
         self._lock = threading.RLock()
+        # whether every leaf of the arguments is one of the program's, and no size is open
+        self._plain = dynamic is None and not (static_argnums or static_argnames)
         _alive.add(self)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run the program of this signature, compiling it first if it is new."""
+        given: Sequence[Any] = args
         key = None if kwargs else array_key(args)
+        if key is None and self._plain:
+            given, in_tree = tree.flatten((args, kwargs))
+            key = array_key(given, in_tree)
         quick = self._quick.get(key)
         if quick is not None:
-            return quick(args)
+            return quick(given)
         program, leaves = self._program(args, kwargs)
         values = [*program.consts, *leaves] if program.consts else leaves
         if type(current()) is EvalTrace and not any(isinstance(v, Tracer) for v in values):
-            outs = program.executable().run(values)
+            if program.ready is None:
+                program.ready = self._ready(program)
             if key is not None and program.kept and self.dynamic is None:
-                self._quick[key] = program.on_arrays()
-        else:
-            outs = call_p.bind(*values, jaxpr=program.jaxpr, name=self._name)
+                self._quick[key] = program.ready
+            return program.ready(leaves)
+        outs = call_p.bind(*values, jaxpr=program.jaxpr, name=self._name)
         result: Any = program.out_tree.unflatten(outs)
         return result
+
+    def _ready(self, program: Program) -> Callable[[Sequence[Value]], Any]:
+        """The compiled program as a function of its leaves."""
+        return program.on_arrays()
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else MethodType(self, instance)
@@ -328,7 +335,7 @@ class Jitted(Generic[P, R]):
         staged = stage(flat, avals, lambda: f"jit of {self._name}", lambda: self._names(in_tree))
         consts = len(staged.consts)
         program = Program(
-            staged.jaxpr, staged.consts, out_trees[0], self.settings, self._name,
+            staged.jaxpr, staged.consts, in_tree, out_trees[0], self.settings, self._name,
             donated=frozenset(k + consts for k in self._donated(in_tree)),
         )  # fmt: skip
         return program, staged.cacheable
@@ -457,16 +464,16 @@ class Donating(Jitted[P, R]):
     call, if a result has their shape and dtype.
     """
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run, and delete the donated arrays."""
-        if type(current()) is not EvalTrace:
-            return super().__call__(*args, **kwargs)
-        given = given_arrays(self.fun, self.donate, args, kwargs)
-        check_distinct(self._name, given, (args, kwargs))
-        if self.strict:
-            check_alone(self._name, given)
-        result: Any = super().__call__(*args, **kwargs)
-        return settled(self._name, given, result, self.strict)
+    def _ready(self, program: Program) -> Callable[[Sequence[Value]], Any]:
+        """The compiled program, which deletes what is donated."""
+        run, consts = program.executable().run, program.consts
+        unflatten = program.out_tree.unflatten
+        call = (lambda leaves: run([*consts, *leaves])) if consts else run
+        donation = Donation(
+            self._name, program.jaxpr, program.donated, len(consts),
+            lambda: self._names(program.in_tree), self.strict,
+        )  # fmt: skip
+        return lambda leaves: unflatten(donation.run(call, leaves))
 
 
 def jit(

@@ -7,88 +7,136 @@ else has it.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
-from lumjax import tree
-from lumjax.errors import DonationError, DonationWarning, user_source
+from lumjax.errors import DonationError, DonationWarning, Source, user_source
 from lumjax.ownership import is_alone
 from lumjax.trace.array import Array, again, delete, stored
-from lumjax.trace.batch import argument_names
+from lumjax.trace.core import Jaxpr
+from lumjax.trace.dim import Expr
 
 
-def given_arrays(
-    fun: Callable[..., Any],
-    donate: frozenset[int | str],
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
-) -> dict[str, Array]:
-    """The donated arrays, by the names of their places."""
-    count = len(args)
-    chosen = (a if k in donate or k - count in donate else None for k, a in enumerate(args))
-    dynamic = (tuple(chosen), {n: v for n, v in kwargs.items() if n in donate})
-    leaves = zip(argument_names(fun, *dynamic), tree.leaves(dynamic), strict=True)
-    return {n: x for n, x in leaves if isinstance(x, Array)}
+class Donation:
+    """Which leaves of the arguments of one program are donated (`places`): the program's inputs
+    begin with `consts`.
 
-
-def check_distinct(name: str, given: Mapping[str, Array], arguments: Any) -> None:
-    """Raise if a donated array is an argument twice."""
-    everything = [id(x) for x in tree.leaves(arguments) if isinstance(x, Array)]
-    for place, x in given.items():
-        if everything.count(id(x)) > 1:
-            raise DonationError(
-                operation=f"jit of {name}",
-                required="donated arrays that are passed once",
-                got=f"the array donated as {place} in another argument too",
-                fix="pass a copy in one of the places",
-            )
-
-
-def check_alone(name: str, given: Mapping[str, Array]) -> None:
-    """Raise if the memory of a donated array is known to something else, which keeps its values."""
-    for place, x in given.items():
-        data = stored(x)
-        if not is_alone(data):
-            raise DonationError(
-                operation=f"jit of {name}, donate='strict'",
-                required="donated arrays whose memory nothing else knows of",
-                got=f"{x.aval} as {place}, which a NumPy view or another array shares",
-                fix="drop what shares it, pass a copy, or leave out donate='strict'",
-            )
-
-
-def settled(name: str, given: Mapping[str, Array], result: Any, strict: bool = False) -> Any:
-    """Delete what was donated to `name` and is of use; the result, which may not mention it.
-
-    What is of no use raises if `strict`, else there is a warning.
+    `names` says what the leaves are called, when a message has to. What is donated in vain is an
+    error if `strict`.
     """
-    outs = [x for x in tree.leaves(result) if isinstance(x, Array)]
-    free = [(x.shape, x.dtype) for x in outs]
-    usable: dict[str, Array] = {}
-    for place, x in given.items():
-        if (x.shape, x.dtype) in free:
-            free.remove((x.shape, x.dtype))
-            usable[place] = x
-    known = {id(x) for x in usable.values()}
-    if any(id(x) in known for x in outs):  # an argument that is returned lives on in a new array
-        result = tree.map(lambda x: again(x) if id(x) in known else x, result)
-    source = user_source()
-    for place, x in usable.items():
-        where = f" at {source}" if source else ""
-        delete(x, f"which has been deleted: {name} was given it as {place}{where}")
-    unusable = [f"{x.aval} ({n})" for n, x in given.items() if n not in usable]
-    if unusable and strict:
-        raise DonationError(
-            operation=f"jit of {name}, donate='strict'",
-            required="donated arrays that a result has the shape and dtype of",
-            got=", ".join(unusable),
-            fix="donate what is returned updated, or leave out donate='strict'",
-        )
-    if unusable:
+
+    def __init__(
+        self,
+        function: str,
+        jaxpr: Jaxpr,
+        donated: Iterable[int],
+        consts: int,
+        names: Callable[[], Sequence[str]],
+        strict: bool,
+    ) -> None:
+        self.function, self.names, self.strict = function, names, strict
+        self.places = sorted(k - consts for k in donated)
+        self._given, self._results = jaxpr.in_avals[consts:], jaxpr.out_avals
+        self._open = any(isinstance(n, Expr) for k in self.places for n in self._given[k].shape)
+
+    def run(self, call: Callable[[Sequence[Any]], Sequence[Any]], leaves: Sequence[Any]) -> Any:
+        """The results of a call on the leaves, which may not mention what was donated: that is
+        deleted where it is of use.
+        """
+        arrays = [x for x in leaves if isinstance(x, Array)]
+        if len(set(map(id, arrays))) < len(arrays):
+            self._check_distinct(leaves)
+        places = [k for k in self.places if isinstance(leaves[k], Array)]
+        if self.strict:
+            self._check_alone(leaves, places)
+        outs = call(leaves)
+        if self._open or len(places) < len(self.places):
+            kinds = {k: (leaves[k].shape, leaves[k].dtype) for k in places}
+            usable = _usable(kinds, [(x.shape, x.dtype) for x in outs])
+        else:
+            usable = self._usual
+        known = {id(leaves[k]) for k in usable}
+        # an argument that is returned lives on in a new array
+        outs = [again(x) if id(x) in known else x for x in outs]
+        source = user_source()
+        for k in usable:
+            delete(leaves[k], _Gone(self, k, source))
+        if len(usable) < len(places):
+            self._complain(leaves, [k for k in places if k not in usable])
+        return outs
+
+    @cached_property
+    def _usual(self) -> frozenset[int]:
+        kinds = {k: (self._given[k].shape, self._given[k].dtype) for k in self.places}
+        return _usable(kinds, [(x.shape, x.dtype) for x in self._results])
+
+    def _check_distinct(self, leaves: Sequence[Any]) -> None:
+        """Raise if a donated array is an argument twice."""
+        counts = Counter(map(id, leaves))
+        for k in self.places:
+            if isinstance(leaves[k], Array) and counts[id(leaves[k])] > 1:
+                raise DonationError(
+                    operation=f"jit of {self.function}",
+                    required="donated arrays that are passed once",
+                    got=f"the array donated as {self.names()[k]} in another argument too",
+                    fix="pass a copy in one of the places",
+                )
+
+    def _check_alone(self, leaves: Sequence[Any], places: Sequence[int]) -> None:
+        """Raise if the memory of a donated array is known to something else, which keeps its
+        values.
+        """
+        for k in places:
+            data = stored(leaves[k])  # one reference more, as `is_alone` expects
+            if not is_alone(data):
+                raise DonationError(
+                    operation=f"jit of {self.function}, donate='strict'",
+                    required="donated arrays whose memory nothing else knows of",
+                    got=f"{leaves[k].aval} as {self.names()[k]}, which a NumPy view or another "
+                    "array shares",
+                    fix="drop what shares it, pass a copy, or leave out donate='strict'",
+                )
+
+    def _complain(self, leaves: Sequence[Any], places: Sequence[int]) -> None:
+        """What is of no use raises if `strict`, else there is a warning."""
+        names = self.names()
+        unusable = ", ".join(f"{leaves[k].aval} ({names[k]})" for k in places)
+        if self.strict:
+            raise DonationError(
+                operation=f"jit of {self.function}, donate='strict'",
+                required="donated arrays that a result has the shape and dtype of",
+                got=unusable,
+                fix="donate what is returned updated, or leave out donate='strict'",
+            )
         warnings.warn(
-            f"Some donated buffers were not usable: {', '.join(unusable)}. No result of {name} has "
+            f"Some donated buffers were not usable: {unusable}. No result of {self.function} has "
             "their shape and dtype, so they were kept.",
             DonationWarning,
-            stacklevel=3,
+            stacklevel=5,
         )
-    return result
+
+
+class _Gone:
+    """Why an array has no elements, put into words when somebody asks."""
+
+    __slots__ = ("donation", "place", "source")
+
+    def __init__(self, donation: Donation, place: int, source: Source | None) -> None:
+        self.donation, self.place, self.source = donation, place, source
+
+    def __str__(self) -> str:
+        where = f" at {self.source}" if self.source else ""
+        function, name = self.donation.function, self.donation.names()[self.place]
+        return f"which has been deleted: {function} was given it as {name}{where}"
+
+
+def _usable(given: Mapping[int, Hashable], results: Sequence[Hashable]) -> frozenset[int]:
+    """The places whose shape and dtype a result has, each result counted once."""
+    free, found = Counter(results), set[int]()
+    for k, kind in given.items():
+        if free[kind] > 0:
+            free[kind] -= 1
+            found.add(k)
+    return frozenset(found)

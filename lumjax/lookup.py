@@ -46,13 +46,13 @@ def axis_environment() -> tuple[Any, ...]:
     return tuple((t.axis_name, t.axis_size) for t in traces if t.axis_name is not None)
 
 
-def array_key(args: Sequence[Any]) -> tuple[Any, ...] | None:
-    """What the program of a call is looked up by if all its arguments are arrays and it is outside
-    of every transformation; None for other calls.
+def array_key(args: Sequence[Any], structure: Any = None) -> tuple[Any, ...] | None:
+    """What the program of a call is looked up by if all its arguments, or the leaves of arguments
+    of that structure, are arrays and it is outside of every transformation; None for other calls.
     """
     if len(active_traces()) > 1:
         return None
-    key: list[Any] = [config.compiled_key()]
+    key: list[Any] = [config.compiled_key(), structure]
     for x in args:
         if type(x) is Array:
             data = x.data

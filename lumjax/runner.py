@@ -30,6 +30,7 @@ from lumjax.trace.core import Params, Primitive, Value, aval_of
 
 NDArray: TypeAlias = np.ndarray[Any, Any]
 _DENSE = 0x101  # NumPy's flags of arrays in C order (1) that are aligned (256)
+_ARRAYS, _DATA, _IN_ORDER = {Array}, {np.ndarray}, {_DENSE}
 
 
 @record
@@ -142,6 +143,9 @@ class Runner:
         self._consts = list(map(Array, recipe.consts))
         owned = frozenset(recipe.owned)
         self._rows = [(s.number, s.place, s.dtype, s.number in owned) for s in recipe.inputs]
+        self._places = [(s.number, s.place) for s in recipe.inputs if s.place >= 0]
+        # whether the arrays that are given can be the values held
+        self._plain = not owned and all(s.number == k for k, s in enumerate(recipe.inputs))
         self._blank: list[Any] = [None] * recipe.values
         self.programs = [self.program(p) for p in recipe.parts if isinstance(p, Segment)]
         programs = iter(self.programs)
@@ -174,17 +178,14 @@ class Runner:
         if self._keyed:
             args = [Array(words_of(x.data)) if is_keyed(aval_of(x)) else x for x in args]
         given = [*self._consts, *args] if self._consts else args
-        for (number, place, dtype, owned), value in zip(self._rows, given, strict=True):
-            data = value.data if type(value) is Array else ingested(value, dtype)
-            if owned and not (type(value) is Array and is_alone(data)):
-                data = data.copy(order="C")
-            if type(data) is not np.ndarray:  # a NumPy scalar: its address is not an array's
-                data = np.asarray(data)
-            if data.flags.num & _DENSE != _DENSE:
-                data = data.copy(order="C")
-            held[number] = data
-            if place >= 0:
-                table[place] = address_of(data)
+        if self._plain and set(map(type, given)) == _ARRAYS:
+            held[: len(given)] = found = [x.data for x in given]
+            if set(map(type, found)) != _DATA or {x.flags.num & _DENSE for x in found} != _IN_ORDER:
+                self._take(given, held)
+        else:
+            self._take(given, held)
+        for number, place in self._places:
+            table[place] = address_of(held[number])
         recipe = self.recipe
         parts = self._with_spans() if launches else self._parts
         if recipe.arena_bytes:
@@ -202,6 +203,18 @@ class Runner:
             else _special(value, weak, keyed, held)
             for value, weak, keyed in self._outputs
         ]
+
+    def _take(self, given: Sequence[Value], held: list[Any]) -> None:
+        """The data of the inputs, in C order and aligned."""
+        for (number, _, dtype, owned), value in zip(self._rows, given, strict=True):
+            data = value.data if type(value) is Array else ingested(value, dtype)
+            if owned and not (type(value) is Array and is_alone(data)):
+                data = data.copy(order="C")
+            if type(data) is not np.ndarray:  # a NumPy scalar: its address is not an array's
+                data = np.asarray(data)
+            if data.flags.num & _DENSE != _DENSE:
+                data = data.copy(order="C")
+            held[number] = data
 
     def _output(self, number: int, weak: bool, held: list[Any], given: Sequence[Value]) -> Array:
         data = held[number]
@@ -292,13 +305,14 @@ def _segment(
 ) -> _Part:
     sizes = [s.shape for s in segment.fresh] if shapes is None else shapes
     fresh = [
-        (s.number, s.place, shape, s.dtype) for s, shape in zip(segment.fresh, sizes, strict=True)
+        (s.number, s.place, arena.maker(shape, s.dtype))
+        for s, shape in zip(segment.fresh, sizes, strict=True)
     ]
-    dead, empty, launch = segment.dead, arena.empty, program.run
+    dead, launch = segment.dead, program.run
 
     def run(table: list[int], held: list[Any]) -> None:
-        for number, place, shape, dtype in fresh:
-            held[number] = data = empty(shape, dtype)
+        for number, place, make in fresh:
+            held[number] = data = make()
             if place >= 0:
                 table[place] = address_of(data)
         launch(table)

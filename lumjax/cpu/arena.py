@@ -14,6 +14,7 @@ import sys
 import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -122,11 +123,22 @@ def size_class(size: int) -> int:
 
 def empty(shape: Sequence[int], dtype: DType) -> np.ndarray[Any, Any]:
     """An uninitialised C-contiguous array; from 1 KiB on it starts at a multiple of 64 bytes."""
+    return maker(shape, dtype)()
+
+
+def maker(shape: Sequence[int], dtype: DType) -> Callable[[], np.ndarray[Any, Any]]:
+    """What makes such arrays."""
     size = math.prod(shape) * dtype.itemsize
     if size < SMALL:
-        return np.empty(shape, dtype)
-    if size >= LARGE:
-        return np.ndarray(shape, dtype, np.asarray(_arena.take(size)))
+        return partial(np.empty, shape, dtype)
+    return partial(_mapped if size >= LARGE else _aligned, shape, dtype, size)
+
+
+def _mapped(shape: Sequence[int], dtype: DType, size: int) -> np.ndarray[Any, Any]:
+    return np.ndarray(shape, dtype, np.asarray(_arena.take(size)))
+
+
+def _aligned(shape: Sequence[int], dtype: DType, size: int) -> np.ndarray[Any, Any]:
     raw = np.empty(size + ALIGNMENT, np.uint8)
     start = -address_of(raw) % ALIGNMENT
     return np.ndarray(shape, dtype, raw, start)

@@ -171,7 +171,7 @@ def again(x: Array) -> Array:
     return remote(stored(x), x.aval) if type(x) is Remote else Array(x.data, x.weak)
 
 
-def delete(x: Array, why: str) -> None:
+def delete(x: Array, why: object) -> None:
     """Let go of an array's memory; from now on its use raises DonationError, which says `why`."""
     if type(x) in (Array, Remote):
         _ = x.aval  # to be remembered
