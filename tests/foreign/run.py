@@ -62,7 +62,7 @@ class Suite:
             raise SystemExit(f"{self.name} is not installed: {self.install()}") from None
         if distribution.version != self.version:
             raise SystemExit(f"{self.name} {distribution.version} is installed: {self.install()}")
-        return Path(str(distribution.locate_file("")))
+        return Path(str(distribution.locate_file(""))).resolve()  # pytest names tests so
 
     def install(self) -> str:
         return f"pip install {self.name}=={self.version} {' '.join(self.needs)}".rstrip()
