@@ -12,7 +12,6 @@ from itertools import accumulate
 from typing import TypeAlias
 
 from lumjax.egraph.cost import Machine, extent_of, factors, memory_time, work
-from lumjax.egraph.features import walk
 from lumjax.egraph.layout import (
     BLOCKS,
     LOOPS,
@@ -26,7 +25,7 @@ from lumjax.egraph.layout import (
     over,
 )
 from lumjax.egraph.plan import clock
-from lumjax.egraph.stores import check, store_forced
+from lumjax.egraph.stores import check, in_steps, store_forced
 from lumjax.kernel.blocked import may_block
 from lumjax.kernel.region import volume
 from lumjax.kernel.resident import may_stay
@@ -44,7 +43,6 @@ from lumjax.kernel.term import (
     subterms,
 )
 from lumjax.record import record
-from lumjax.trace.dim import symbols
 
 _CANDIDATES = 12  # shared terms that are tried
 _RESIDENT = 512  # points of a column that stay in cache between its reduction and its use
@@ -258,13 +256,7 @@ def _steps_inside(reductions: Sequence[Reduction], axes: Mapping[str, Axis]) -> 
     every = (t for r in reductions for t in subterms(r.body))
     nested = {t for t in every if isinstance(t, Reduction) and t in mine}
     long = [t for t in nested if extent_of([a.name for a in t.axes], axes) >= _LONG]
-    return any(_in_steps(u, {a.name for a in t.axes}) for t in long for u in loads(t.body))
-
-
-def _in_steps(load: Load, reduced: set[str]) -> bool:
-    mentioned = symbols(*load.coords)
-    apart = any(walk(load, n) for n in reduced & mentioned)
-    return apart and any(not walk(load, n) for n in mentioned - reduced)
+    return any(in_steps(u, {a.name for a in t.axes}) for t in long for u in loads(t.body))
 
 
 def _by_columns(root: Root, grid: frozenset[str]) -> bool:

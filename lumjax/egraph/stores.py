@@ -22,6 +22,7 @@ from lumjax.egraph.cost import (
     resident_time,
     term_flops,
 )
+from lumjax.egraph.features import walk
 from lumjax.egraph.layout import BLOCKS, RESIDENT, Layout, Members, Names, names, over, rebuilt
 from lumjax.egraph.workspace import held, workspace
 from lumjax.kernel.blocked import Blocks, blocked
@@ -31,20 +32,34 @@ from lumjax.kernel.roles import Roles, fold_roles
 from lumjax.kernel.term import (
     Apply,
     Axis,
+    Load,
     Reduction,
     Root,
     Term,
     children,
     free_names,
+    loads,
     subterms,
 )
 from lumjax.kernel.unify import nameless, unified
 from lumjax.record import record
+from lumjax.trace.dim import symbols
 
-__all__ = ["Check", "Layout", "Names", "check", "names", "over", "rebuilt", "store_forced"]
+__all__ = [
+    "Check",
+    "Layout",
+    "Names",
+    "check",
+    "in_steps",
+    "names",
+    "over",
+    "rebuilt",
+    "store_forced",
+]
 
 _PARALLEL_ROWS = 8  # fewer rows than this over a long reduction run as two kernels
 _LONG_ROW = 1 << 14
+_ACROSS = 1 << 16  # elements of rows that lie across memory: more leave the nearest caches
 _OPERAND_FLOPS = 64.0  # an elementwise contraction operand dearer than this per element is stored
 
 
@@ -282,9 +297,18 @@ class Check:
             across = {t for t in top if row <= {a.name for a in t.axes}}
             within = [t for t in self.found if t not in across]
             alike = row and across and within and all(self.free(t) == row for t in within)
-            if not alike or self._waits(row, across, within):
+            if not alike or self._waits(row, across, within) or self._steps(within):
                 continue
             if all(self._follows(r, row, across) for r in self.roots):
+                return True
+        return False
+
+    def _steps(self, within: Sequence[Reduction]) -> bool:
+        """Whether rows lie across memory, and are too many to be walked one by one in steps."""
+        for t in within:
+            mine = {a.name for a in t.axes}
+            large = extent_of(self.free(t) | mine, self.axes) >= _ACROSS
+            if large and any(in_steps(u, mine) for u in loads(t.body)):
                 return True
         return False
 
@@ -353,6 +377,13 @@ class Check:
                 break
             current = above[0]
         return current
+
+
+def in_steps(load: Load, reduced: set[str]) -> bool:
+    """Whether a reduction reads in steps what lies together along another axis."""
+    mentioned = symbols(*load.coords)
+    apart = any(walk(load, n) for n in reduced & mentioned)
+    return apart and any(not walk(load, n) for n in mentioned - reduced)
 
 
 def check(layout: Layout, roots: Members) -> Check:

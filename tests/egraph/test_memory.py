@@ -13,10 +13,11 @@ from lumjax.egraph.layout import Layout
 from lumjax.egraph.materialise import arrange, excess, peak, room
 from lumjax.egraph.scalar import Operations
 from lumjax.egraph.search import lower_for, search
-from lumjax.egraph.stores import check, store_forced
+from lumjax.egraph.stores import check, in_steps, store_forced
 from lumjax.kernel.blocked import rounds
 from lumjax.kernel.resident import Product
 from lumjax.kernel.skip import decide
+from lumjax.kernel.term import loads, subterms
 from lumjax.trace.dim import evaluate, symbol
 from tests.egraph.planning import MACHINE, TARGET, offered, regions
 
@@ -376,3 +377,28 @@ def check_few_rows(queries, keys, time, place):
     results = int(np.prod(queries))
     own = sum(int(evaluate(b.shape[0], sizes)) for b in kernel.workspace)
     assert own <= 2 * 16 * results
+
+
+def normalised(x, scale):
+    """Over the batch, for each feature."""
+    mean = jnp.mean(x, 0)
+    variance = jnp.mean((x - mean) ** 2, 0)
+    return (x - mean) / jnp.sqrt(variance + 1e-5) * scale
+
+
+def test_statistics_of_many_columns_are_stored():
+    """Features lie together: to walk the batch for one after the other would read in steps. All
+    that follows reads its memory once, in order.
+    """
+
+    def f(x, scale):
+        return jnp.mean(jnp.tanh(normalised(x, scale)) ** 2)
+
+    for g in (f, lumjax.value_and_grad(f, (0, 1))):
+        for planned in plans(g, aval(12544, 64), aval(64)):
+            for members in planned.groups:
+                found = check(planned.layout, members).found
+                nested = {u for t in found for u in subterms(t.body) if u in found}
+                read = [(u, {a.name for a in t.axes}) for t in nested for u in loads(t.body)]
+                steps = [u for u, axes in read if in_steps(u, axes)]
+                assert not steps or len({t.axes for t in found}) == 1  # vectors of features
