@@ -299,7 +299,8 @@ class Reader:
                 part(g, k, target) for g, k in zip(traced.plan.groups, traced.kernels, strict=True)
             )
         after = tuple(
-            self._checked(k) if k.group.roots else self._whole(stage, k) for k in stage.kernels
+            self._checked(k) if k.group.roots else whole(stage, k.compiled.kernel)
+            for k in stage.kernels
         )
         return Searched(
             number,
@@ -314,20 +315,6 @@ class Reader:
             before,
             after,
             found.plan.truncated,
-        )
-
-    def _whole(self, stage: Native, item: Checked) -> Part:
-        """The kernel of an equation that is a kernel by itself."""
-        kernel, (eqn,) = item.compiled.kernel, stage.eqns
-        return Part(
-            tuple(b.name for b in kernel.outputs),
-            tuple(b.name for b in kernel.inputs),
-            tuple(map(buffer_words, stage.found.plan.outputs)),
-            " + ".join(kernel.programs),
-            eqn.prim.name,
-            (),
-            stage.found.plan.cost,
-            jobs_words(kernel),
         )
 
     def _checked(self, item: Checked) -> Part:
@@ -397,6 +384,21 @@ def rules_of(report: Report) -> tuple[Rule, ...]:
         kind = rule.kind.value if rule.kind else ""
         found.append(Rule(name, rule.ruleset, kind, count, used, says))
     return tuple(found)
+
+
+def whole(stage: Native, kernel: Kernel) -> Part:
+    """The kernel of an equation that is a kernel by itself, in words."""
+    (eqn,) = stage.eqns
+    return Part(
+        tuple(b.name for b in kernel.outputs),
+        tuple(b.name for b in kernel.inputs),
+        tuple(map(buffer_words, stage.found.plan.outputs)),
+        " + ".join(kernel.programs),
+        eqn.prim.name,
+        (),
+        stage.found.plan.cost,
+        jobs_words(kernel),
+    )
 
 
 def part(group: Group, kernel: Kernel, target: Target) -> Part:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 
-from lumjax.insight import loop_words, part
+from lumjax.insight import loop_words, part, whole
 from lumjax.native import Checked
 from lumjax.runner import Label
 from lumjax.stages import Evaluated, Native, Nested, Stage
@@ -33,7 +33,8 @@ def labels_of(stages: Sequence[Stage], target: Target) -> list[Label]:
 
 
 def _kernel(number: int, stage: Native, item: Checked, target: Target) -> Label:
-    told = part(item.group, item.compiled.kernel, target)
+    kernel = item.compiled.kernel
+    told = part(item.group, kernel, target) if item.group.roots else whole(stage, kernel)
     name = f"[{number}] kernel {', '.join(told.shapes)} <- {', '.join(told.reads) or 'nothing'}"
     results = {f"o{k}": v for k, v in enumerate(stage.region.outputs)}
     made = {results[n] for n in told.writes if n in results}

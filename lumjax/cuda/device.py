@@ -29,6 +29,7 @@ from lumjax.target import Backend, Target
 STATIC = 48 << 10  # bytes of shared memory that a launch may add without being allowed to
 _NEWEST = {9: "sm_90a", 8: "sm_80"}  # by major compute capability: what kernels are compiled for
 _MOST_KEPT = 256  # things held until somebody waits
+_SHOWN = 12  # kernels that an error lists
 _CUDA, _MANAGED = 2, 13  # DLPack's kinds of device
 
 
@@ -405,13 +406,15 @@ def refused(function: Function, blocks: int, error: Exception) -> DeviceError:
 
 
 def failed(running: Sequence[Any], error: Exception) -> DeviceError:
-    """The error for work that went wrong while nobody looked; what is text tells what ran."""
-    names = [x for x in running if isinstance(x, str)]
+    """The error for work that went wrong while nobody looked; rows of launches tell what ran."""
+    rows = [x for x in running if isinstance(x, tuple)]
+    names = list(dict.fromkeys(str(launched.function.name) for row in rows for launched in row))
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return DeviceError(
         operation="waiting for the GPU",
         required="kernels that end well",
         got=f"{type(error).__name__}: {error}; since the last wait ran: "
-        + (", ".join(dict.fromkeys(names)) or "nothing of lumjax"),
+        + (", ".join(names[:_SHOWN]) + more or "nothing of lumjax"),
         fix="set CUDA_LAUNCH_BLOCKING=1 to learn which kernel it was, and report it as a bug; the "
         "GPU's context is lost: begin a new process",
     )

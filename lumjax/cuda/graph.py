@@ -188,7 +188,7 @@ class Launches:
         with lock:
             work = given.first if self._map(given.mapped, parameters) else given.second
             self._refresh(parameters)
-            self.device.keep(f"{work[0].function.name} and {len(work) - 1} more")
+            self.device.keep(work)  # to be told if it fails
             if os.environ.get("CUDA_LAUNCH_BLOCKING") == "1":
                 self._issue(work, self.device.wait)
                 return

@@ -104,8 +104,10 @@ class Pretended:
     def capture(self, work):
         self.log.append(("capture",))
         self.recording = recorded = []
-        work()
-        self.recording = None
+        try:
+            work()
+        finally:
+            self.recording = None
         return lambda: self.ask("graph", lambda: [step() for step in recorded])
 
     def memory(self):
