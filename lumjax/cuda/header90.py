@@ -80,21 +80,24 @@ HEADER_90 = _TEXT.replace("BOXES\n", "".join(map(_box, range(2, 6))))
 
 
 def products(kind: str, cols: int) -> str:
-    """The function of one product, of 64 rows, so many columns and depth 16, with sides of bf16 or
-    f16: lane 4 g + i of warp w holds of d the rows 16 w + g and 8 below at columns 8 j + 2 i and
-    8 j + 2 i + 1. What d holds is added to where `add`.
+    """The function of one product, of 64 rows, so many columns and 32 bytes deep: of bf16 or f16,
+    whose sides may be turned, or of tf32, of which low bits don't count. Lane 4 g + i of warp w
+    holds of d the rows 16 w + g and 8 below at columns 8 j + 2 i and 8 j + 2 i + 1. What d holds is
+    added to where `add`.
     """
     count = cols // 2
     held = ", ".join(f"%{k}" for k in range(count))
     outs = ", ".join(f'"+f"(d[{k}])' for k in range(count))
+    depth, turns = ("k8", "") if kind == "tf32" else ("k16", f", %{count + 3}, %{count + 4}")
     lines = [
-        "template <int TURN_LEFT, int TURN_RIGHT>",
+        *(["template <int TURN_LEFT, int TURN_RIGHT>"] if turns else []),
         f"LJ void lj_products_{kind}_{cols}(float* d, u64 left, u64 right, int add) {{",
         f'  asm volatile("{{\\n.reg .pred p;\\nsetp.ne.b32 p, %{count + 2}, 0;\\n"',
-        f'    "wgmma.mma_async.sync.aligned.m64n{cols}k16.f32.{kind}.{kind} {{{held}}}, "',
-        f'    "%{count}, %{count + 1}, p, 1, 1, %{count + 3}, %{count + 4};\\n}}"',
+        f'    "wgmma.mma_async.sync.aligned.m64n{cols}{depth}.f32.{kind}.{kind} {{{held}}}, "',
+        f'    "%{count}, %{count + 1}, p, 1, 1{turns};\\n}}"',
         f"    : {outs}",
-        '    : "l"(left), "l"(right), "r"(add), "n"(TURN_LEFT), "n"(TURN_RIGHT));',
+        '    : "l"(left), "l"(right), "r"(add)'
+        + (', "n"(TURN_LEFT), "n"(TURN_RIGHT));' if turns else ");"),
         "}",
     ]
     return "\n".join(lines) + "\n"

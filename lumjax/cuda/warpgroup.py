@@ -2,8 +2,8 @@
 
 One warp asks for boxes of both sides, a few slots of shared memory ahead; warpgroups multiply what
 has come, 64 rows each, and say when a slot may be filled again. It is for sides of 16-bit floats
-that are read as they lie, in steps of 16 bytes; the tile of `tile.py` is for everything else, and
-for arrays that turn out not to lie so.
+that are read as they lie, in steps of 16 bytes, and for float32 along the sum that may be cut to
+tf32; the tile of `tile.py` is for everything else, and for arrays that turn out not to lie so.
 """
 
 from __future__ import annotations
@@ -16,17 +16,18 @@ from itertools import accumulate
 from lumjax import dtype as dt
 from lumjax.cpu import analysis
 from lumjax.cuda.blocks import Body, same
-from lumjax.cuda.maps import ALIGNMENT, BYTES, Chart
-from lumjax.cuda.scalar import SIXTEEN
+from lumjax.cuda.maps import ALIGNMENT, BYTES, SPAN, Chart
 from lumjax.cuda.tile import Elements, each, finish, narrow
 from lumjax.kernel import ir
 from lumjax.kernel.ir import Kernel, LoadValue, Tile
+from lumjax.kernel.rounded import rounding_of
 from lumjax.record import record
 from lumjax.trace import dim as dims
 from lumjax.trace.dim import Dim, Expr, IndexOp
 
 GROUP, ROWS = 128, 64  # threads of a warpgroup, rows that it multiplies
-DEPTH = 64  # terms of a slot's sums: 128 bytes, by which boxes are swizzled
+STEP = 32  # bytes of the sum that one product takes
+KINDS = {dt.float16: "f16", dt.bfloat16: "bf16", dt.float32: "tf32"}
 SIDES = (64, 128)  # of tiles
 MOST_SLOTS, ROOM = 6, 200 << 10  # in shared memory, and bytes of that
 ATOM, BLOCK = 1024, 8192  # bytes of 8 rows of a box, and of 64
@@ -48,10 +49,10 @@ class Source:
     @property
     def size(self) -> int:
         """Bytes in a slot."""
-        return self.count * DEPTH * self.chart.size
+        return self.count * SPAN
 
     def matrix(self, at: str, step: str) -> str:
-        """The matrix at an address, so many times 16 terms further along the sum."""
+        """The matrix at an address, so many products further along the sum."""
         if self.turned:
             return f"lj_matrix({at} + {step} * {2 * ATOM}, {BLOCK}, {ATOM}, 1)"
         return f"lj_matrix({at} + {step} * 32, 16, {ATOM}, 1)"
@@ -65,6 +66,11 @@ class Pipeline:
     kind: str
     sides: tuple[Source, Source]
     slots: int
+
+    @property
+    def depth(self) -> int:
+        """Terms of a slot's sums: as many bytes as boxes are swizzled by."""
+        return SPAN // self.sides[0].chart.size
 
     @property
     def groups(self) -> int:
@@ -96,7 +102,9 @@ def pipeline_of(kernel: Kernel, stmt: Tile) -> Pipeline | None:
     """How a tile goes through a pipeline; None where it can't."""
     sides = narrow(stmt.lhs), narrow(stmt.rhs)
     kinds = {v.dtype for v in sides}
-    if stmt.dtype != dt.float32 or len(kinds) != 1 or not kinds <= set(SIXTEEN):
+    if stmt.dtype != dt.float32 or len(kinds) != 1 or not kinds <= KINDS.keys():
+        return None
+    if dt.float32 in kinds and not all(rounding_of(v) for v in (stmt.lhs, stmt.rhs)):
         return None
     if stmt.rows not in SIDES or stmt.cols not in SIDES or len(stmt.k) != 1:
         return None
@@ -110,8 +118,8 @@ def pipeline_of(kernel: Kernel, stmt: Tile) -> Pipeline | None:
             return None
         made.append(source)
     slot = sum(s.size for s in made) + 16
-    kind = "f16" if kinds.pop() == dt.float16 else "bf16"
-    return Pipeline(stmt, kind, (made[0], made[1]), min(MOST_SLOTS, ROOM // slot))
+    slots = min(MOST_SLOTS, ROOM // slot)
+    return Pipeline(stmt, KINDS[kinds.pop()], (made[0], made[1]), slots)
 
 
 def _source(
@@ -131,18 +139,18 @@ def _source(
     if any(not _step(s, sizes) for s in found) or None in extents or len(found) > 5:
         return None
     steps, along = [s for s in found if s is not None], [e for e in extents if e is not None]
-    turned = not same(steps[1], 1)
-    if turned and not same(steps[0], 1):
+    turned, size = not same(steps[1], 1), value.dtype.itemsize
+    if turned and (size > 2 or not same(steps[0], 1)):
         return None
     first = slice(None) if turned else slice(None, None, -1)
     total = math.prod(value.buffer.shape, start=1)
     chart = Chart(
         names.index(value.buffer.name),
-        value.dtype.itemsize,
+        size,
         dims.substitute(rest, dict.fromkeys(others, 0)),
         (*along[first], *(dims.ceiling_divide(total, s) for s in steps[2:])),
         (steps[1] if turned else steps[0], *steps[2:]),
-        (DEPTH, ROWS if turned else count, *[1] * len(others)),
+        (SPAN // size, ROWS if turned else count, *[1] * len(others)),
     )
     return Source(chart, var, turned, count, tuple(dims.symbol(n) for n in others))
 
@@ -212,7 +220,7 @@ class Rendering:
         body.add(f"u64* const {self.full} = (u64*)(lj_slots + {plan.slots * plan.slot});")
         body.add(f"u64* const {self.empty} = {self.full} + {plan.slots};")
         depth = body.index(plan.stmt.k[0][1])
-        body.add(f"const int {self.slabs} = (int)(({depth} + {DEPTH - 1}) / {DEPTH});")
+        body.add(f"const int {self.slabs} = (int)(({depth} + {plan.depth - 1}) / {plan.depth});")
         body.add(f"const int {self.group} = threadIdx.x / {GROUP};")
         body.add(f"const int {self.lane} = threadIdx.x & 31;")
         with body.scope("if (threadIdx.x == 0)"):
@@ -257,9 +265,9 @@ class Rendering:
                     for box in range(side.count // ROWS if side.turned else 1):
                         at = f"lj_slots + {slot} * {plan.slot} + {offset + box * BLOCK}"
                         along = f"(int){first} + {box * ROWS}" if box else f"(int){first}"
-                        places = f"{slab} * {DEPTH}, {along}"
+                        places = f"{slab} * {plan.depth}, {along}"
                         if side.turned:
-                            places = f"{along}, {slab} * {DEPTH}"
+                            places = f"{along}, {slab} * {plan.depth}"
                         barrier = f"{self.full} + {slot}"
                         body.add(f"lj_move_box({at}, {name}, {barrier}, {places}{outer});")
                 self.advance(body, slot, parity)
@@ -281,9 +289,9 @@ class Rendering:
             )
             body.add(f"const u8* const {b} = lj_slots + {slot} * {plan.slot} + {left.size};")
             body.add("lj_products_begin();")
-            with each(body, step, DEPTH // 16):
-                turns = f"{int(left.turned)}, {int(right.turned)}"
-                body.add(f"lj_products_{plan.kind}_{plan.stmt.cols}<{turns}>({self.sums}, "
+            turns = "" if plan.kind == "tf32" else f"<{int(left.turned)}, {int(right.turned)}>"
+            with each(body, step, SPAN // STEP):
+                body.add(f"lj_products_{plan.kind}_{plan.stmt.cols}{turns}({self.sums}, "
                          f"{left.matrix(a, step)}, {right.matrix(b, step)}, 1);")  # fmt: skip
             body.add("lj_products_close();")
             body.add("lj_products_wait<1>();")

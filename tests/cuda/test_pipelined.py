@@ -22,10 +22,12 @@ from lumjax.cuda.render import Launch, Rendered, render
 from lumjax.cuda.runtime import Emulated, compiled, load, table_of
 from lumjax.errors import UnsupportedError
 from lumjax.kernel.ir import ApplyValue
+from lumjax.trace.form import Rounding
 from tests.cpu.kernels import op, sym
 from tests.cuda.standin import installed
 from tests.cuda.test_device import Pretended, count
 from tests.cuda.test_render import data
+from tests.cuda.test_rounded import product as rounded
 from tests.cuda.test_tiles import product, products
 
 RNG = np.random.default_rng(11)
@@ -95,10 +97,33 @@ def test_edges_and_slots_that_are_filled_again(shape, tile):
     assert launch.threads == 2 * tile[0] + 32
 
 
+@pytest.mark.parametrize("tile", [(64, 64), (128, 128)])
+def test_float32_that_may_be_rounded_is_cut_to_ten_bits(tile):
+    kern = rounded(72, 136, 1000, *tile, Rounding.TF32, (False, True))
+    made, arrays = compiled(kern, ARCH), aligned(kern)
+    for name in "ab":
+        arrays[name][...] = RNG.normal(size=arrays[name].shape)
+    table = table_of(kern, arrays, {})
+    fast = made.fitting(table, {})
+    assert fast is made.pipelined
+    a, b = ((arrays[n].view(np.uint32) & 0xFFFFE000).view(np.float32) for n in "ab")
+    want = a.astype(np.float64) @ b.astype(np.float64).T
+    for seed in (0, 3):
+        fast.run(table, {}, seed)
+        np.testing.assert_allclose(arrays["c"], want, 1e-5, 1e-4)
+    assert why_not(fast.rendered, ARCH) is None
+    assert "m64n" in (text := nvrtc.ptx(fast.rendered.text, "compute_90a"))
+    assert "k8.f32.tf32.tf32" in text
+
+
 @pytest.mark.parametrize(("rows", "cols"), [(64, 64), (128, 128)])
-@pytest.mark.parametrize("dtype", SIXTEEN, ids=str)
+@pytest.mark.parametrize("dtype", [*SIXTEEN, None], ids=str)
 def test_a_unit_of_the_card_holds_the_kernel(rows, cols, dtype):
-    made = render(product(512, 512, 512, rows, cols, dtype), True)
+    shape = (512, 512, 512, rows, cols)
+    kern = (
+        rounded(*shape, Rounding.TF32, (False, True)) if dtype is None else product(*shape, dtype)
+    )
+    made = render(kern, True)
     taken = nvrtc.cubin(made.text, ARCH).usage
     (launch,) = made.launches
     assert resident(H200, taken[launch.name], launch.threads, launch.shared) >= 1
@@ -125,6 +150,7 @@ def test_products_that_are_put_in_order_are_dropped():
 def test_what_has_one_text(dtype, rows, left):
     kern = product(64, 64, 64, rows, 64, dtype, left=left)
     assert compiled(kern, ARCH).pipelined is None
+    assert compiled(rounded(64, 64, 64, 64, 64, Rounding.TF32), ARCH).pipelined is None, "turned"
     assert compiled(product(64, 64, 64, 64, 64, dt.bfloat16)).pipelined is None, "only for sm_90a"
 
 
@@ -282,6 +308,16 @@ def test_programs(name, dtype, ran):
     assert any(pipelines_of(made, *args))
     assert sum(ran) == sum(pipelines_of(made, *args))
     assert "lj_move_box" in lumjax.explain(made, *args).executable.as_text()
+
+
+def test_a_program_of_tf32(ran):
+    a, b = (jnp.asarray(RNG.normal(size=s), "float32") for s in ((70, 136), (72, 136)))
+    for precision, second in (("high", True), (None, False)):
+        f = lumjax.jit(
+            lambda a, b, p=precision: jnp.tanh(jnp.matmul(a, b.T, precision=p)), backend=BACKEND
+        )
+        near(f(a, b), f.fun(a, b))
+        assert ran.pop() == second
 
 
 def test_what_does_not_lie_in_steps_of_sixteen_bytes_takes_the_other_text(ran):
