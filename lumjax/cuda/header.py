@@ -29,6 +29,16 @@ template <class T> LJ T lj_div(T a, T b) {
   if (lj_is_signed<T>::value && b == (T)-1) return lj_neg(a);
   return (T)(a / b);
 }
+template <class T> LJ T lj_ipow(T a, T b) {
+  const bool below = b < T(0);
+  if (below && a == T(0)) return (T)~T(0);
+  T base = below ? lj_div<T>(T(1), a) : a, result = T(1);
+  for (u64 n = below ? 0 - (u64)b : (u64)b; n; n >>= 1) {
+    if (n & 1) result = lj_mul<T>(result, base);
+    base = lj_mul<T>(base, base);
+  }
+  return result;
+}
 template <class T> LJ T lj_rem(T a, T b) {
   if (b == T(0)) return a;
   if (lj_is_signed<T>::value && b == (T)-1) return T(0);
@@ -73,6 +83,20 @@ LJ bool lj_finite(float a) { return fabsf(a) < lj_inf(a); }
 LJ bool lj_finite(double a) { return fabs(a) < lj_inf(a); }
 LJ float lj_lgamma(float a) { return (float)lgamma((double)a); }
 LJ double lj_lgamma(double a) { return lgamma(a); }
+LJ double lj_digamma(double a) {  // the recurrence, then the asymptotic series; reflected
+  const double whole = rint(a);
+  const double pi = 3.14159265358979323846;
+  if (a <= 0 && a == whole) return __longlong_as_double(0x7ff8000000000000ll);
+  const double left = a < 0 ? pi / tan(pi * (a - whole)) : 0;
+  double x = a < 0 ? 1 - a : a, sum = 0;
+  for (; x < 10; x += 1) sum -= 1 / x;
+  const double w = 1 / (x * x);
+  double series = 691.0 / 32760 - w / 12;
+  series = 1.0 / 240 - w * (1.0 / 132 - w * series);
+  series = 1.0 / 12 - w * (1.0 / 120 - w * (1.0 / 252 - w * series));
+  return sum + log(x) - 0.5 / x - w * series - left;
+}
+LJ float lj_digamma(float a) { return (float)lj_digamma((double)a); }
 LJ float lj_logistic(float a) {
   float e = expf(-fabsf(a));
   return (a >= 0 ? 1.0f : a < 0 ? e : a) / (e + 1.0f);

@@ -206,11 +206,13 @@ FLOATS = {
     "max": "lj_max({0}, {1})", "min": "lj_min({0}, {1})", "rem": "fmod{f}({0}, {1})",
     "clamp": "lj_min(lj_max({0}, {1}), {2})", "fma": "fma{f}({0}, {1}, {2})",
     "pow": "pow{f}({0}, {1})", "atan2": "atan2{f}({0}, {1})", "lgamma": "lj_lgamma({0})",
+    "digamma": "lj_digamma({0})",
     "logistic": "lj_logistic({0})", "real": "{0}", "conj": "{0}",
 }  # fmt: skip
 _OF_TWO = ("add", "sub", "mul", "div", "rem", "max", "min")
 INTEGERS = {
     **{name: f"lj_{name}<{{t}}>({{0}}, {{1}})" for name in _OF_TWO},
+    "ipow": "lj_ipow<{t}>({0}, {1})",
     "idiv": "lj_div<{t}>({0}, {1})", "neg": "lj_neg<{t}>({0})", "abs": "lj_abs<{t}>({0})",
     "sign": "lj_sign<{t}>({0})", "square": "lj_mul<{t}>({0}, {0})", "floor": "{0}", "ceil": "{0}",
     "round": "{0}", "trunc": "{0}", "real": "{0}", "conj": "{0}",

@@ -27,7 +27,7 @@ from lumjax.ops.record import (
 )
 from lumjax.ops.transcendental import exp, log, log1p, polynomial, tan
 from lumjax.trace.core import Value, aval_of
-from lumjax.trace.form import Expand, Opaque
+from lumjax.trace.form import Expand
 
 # ---- error functions
 
@@ -92,7 +92,6 @@ _LANCZOS = (
     -176.61502916214059, 12.507343278686905, -0.13857109526572012, 9.9843695780195716e-6,
     1.5056327351493116e-7,
 )  # fmt: skip
-_SCIPY = Opaque("evaluated by SciPy")
 _SHIFT = 8  # the asymptotic series below are used from here on
 
 
@@ -159,11 +158,11 @@ def trigamma(x: Value) -> Value:
 
 lgamma_p, lgamma = unary(
     "lgamma", widened(numerics.log_gamma), FLOATS, "log(abs(gamma(x))).",
-    tangent=lambda t, x, _: mul(t, digamma(x)), expand=_expand_lgamma, form=_SCIPY,
+    tangent=lambda t, x, _: mul(t, digamma(x)), expand=_expand_lgamma,
     flops=80, domain=(0.3, 6.0),
 )  # fmt: skip
 digamma_p, digamma = unary(
     "digamma", widened(numerics.digamma), FLOATS, "The derivative of lgamma; NaN at its poles.",
-    tangent=lambda t, x, _: mul(t, trigamma(x)), expand=_expand_digamma, form=_SCIPY,
+    tangent=lambda t, x, _: mul(t, trigamma(x)), expand=_expand_digamma,
     flops=80, domain=(0.3, 6.0),
 )  # fmt: skip
