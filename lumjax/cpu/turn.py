@@ -32,6 +32,7 @@ from lumjax.trace import dim as dims
 from lumjax.trace.dim import Dim
 
 LEAST = 4  # lanes of a square
+MOST = 48  # operations: their code is written as often as a vector has lanes
 
 
 @record
@@ -58,6 +59,9 @@ def turned(loop: Loop, target: Target, hints: Mapping[str, Dim]) -> Square | Non
     lanes = target.lanes(*widths)
     trips = [analysis.trips(each, hints) for each in (loop, inner)]
     if lanes < LEAST or any(n is not None and n < lanes for n in trips):
+        return None
+    made = [v for s in stores for v in analysis.nodes(s.value) if isinstance(v, ApplyValue)]
+    if len(made) > MOST:
         return None
     steps = [_steps(s.value, loop, inner) for s in stores]
     if None in steps or not any(True in s for s in steps if s):
@@ -102,18 +106,25 @@ def _stored(store: StoreStmt, loop: Loop, inner: Loop) -> bool:
 
 def _steps(value: Value, loop: Loop, inner: Loop) -> list[bool] | None:
     """For each load whether it lies along the outer loop; None where one is not for this."""
-    if isinstance(value, ApplyValue):
-        first = analysis.adjacent(value)
-        if first is not None:
-            return _load(first, loop, inner, 2)
-        found: list[bool] = []
-        for a in value.args:
-            steps = _steps(a, loop, inner)
+    found: list[bool] = []
+    seen: set[int] = set()  # values are shared: there may be far more ways to one than values
+    stack = [value]
+    while stack:
+        v = stack.pop()
+        if id(v) in seen:
+            continue
+        seen.add(id(v))
+        first = analysis.adjacent(v) if isinstance(v, ApplyValue) else None
+        if first is None and isinstance(v, ApplyValue):
+            stack.extend(reversed(v.args))
+            continue
+        load = first or v
+        if isinstance(load, LoadValue):
+            steps = _load(load, loop, inner, 1 if first is None else 2)
             if steps is None:
                 return None
             found += steps
-        return found
-    return _load(value, loop, inner, 1) if isinstance(value, LoadValue) else []
+    return found
 
 
 def _load(load: LoadValue, loop: Loop, inner: Loop, step: int) -> list[bool] | None:

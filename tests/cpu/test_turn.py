@@ -9,9 +9,19 @@ import pytest
 
 import lumjax.dtype as dt
 from lumjax.cpu.objects import host_target
-from lumjax.cpu.turn import turned
+from lumjax.cpu.turn import MOST, turned
 from lumjax.kernel.emit import CAST
-from lumjax.kernel.ir import ApplyValue, IndexValue, Let, LoadValue, Loop, LoopKind, Ref, StoreStmt
+from lumjax.kernel.ir import (
+    ApplyValue,
+    Const,
+    IndexValue,
+    Let,
+    LoadValue,
+    Loop,
+    LoopKind,
+    Ref,
+    StoreStmt,
+)
 from lumjax.kernel.pairs import PAIR
 from lumjax.kernel.term import Buffer
 from lumjax.trace import dim as dims
@@ -137,3 +147,19 @@ def test_what_is_not_turned():
         assert turned(nest(body, 40, 40), host_target(), {}) is None
     assert turned(nest([StoreStmt(o, at, there)], 40, 40), host_target(), {})
     assert turned(nest([StoreStmt(o, at, there)], 40, 2), host_target(), {}) is None
+
+
+@pytest.mark.parametrize("times", [20, 120])
+def test_values_that_are_used_again_and_again(times):
+    """There are 2^120 ways from the last to the one load."""
+    x, o = Buffer("x", (40, 40), dt.float32), Buffer("o", (40, 40), dt.float32)
+    least = Const(dt.float32, np.float32(2.0**-times).tobytes())
+    value = ApplyValue(MUL, (LoadValue(x, c * 40 + r), least), dt.float32)
+    body = []
+    for k in range(times):
+        body.append(Let(f"v{k}", value))
+        again = Ref(f"v{k}", dt.float32)
+        value = ApplyValue(op("add", 2, np.add), (again, again), dt.float32)
+    loop = nest([*body, StoreStmt(o, r * 40 + c, value)], 40, 40)
+    assert bool(turned(loop, host_target(), {})) == (times < MOST)
+    compare(kernel([loop], [o], [x]), arrays([x, o]))
