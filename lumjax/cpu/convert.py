@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from lumjax import dtype as dt
-from lumjax.cpu.emit import Function, Reg, bits, constant
+from lumjax.cpu.emit import Function, Reg, bits, constant, vector
 from lumjax.record import record
 
 SIXTEEN = (dt.float16, dt.bfloat16)
@@ -22,12 +22,14 @@ SIXTEEN = (dt.float16, dt.bfloat16)
 class Lanes:
     """A value of a dtype: one register, or two for a complex number.
 
-    `exact` says that a 16-bit float is representable in its dtype already.
+    `exact` says that a 16-bit float is representable in its dtype already; `paired` that an
+    instruction which takes denormal numbers for zero has made the value, so that another may.
     """
 
     dtype: dt.DType
     regs: tuple[Reg, ...]
     exact: bool = False
+    paired: bool = False
 
     @property
     def reg(self) -> Reg:
@@ -141,6 +143,14 @@ def _half_value(f: Function, h: Reg) -> Reg:
     return f.convert("bitcast", f.binary("or", result, sign), "float")
 
 
+def _rounded(f: Function, x: Reg) -> Reg:
+    """float32 -> bfloat16 bits by the instruction that comes with those on pairs."""
+    kind, name = vector("bfloat", x.lanes), f"llvm.x86.avx512bf16.cvtneps2bf16.{32 * x.lanes}"
+    f.module.declare(name, kind, [x.full])
+    found = f.pure(f"call {kind} @{name}({x})")
+    return Reg(f.pure(f"bitcast {kind} {found} to {vector('i16', x.lanes)}"), "i16", x.lanes)
+
+
 def to_storage(f: Function, v: Lanes) -> tuple[Reg, ...]:
     """The registers to store: bools as bytes, 16-bit floats rounded to their bits."""
     if v.dtype == dt.bool_:
@@ -153,6 +163,8 @@ def to_storage(f: Function, v: Lanes) -> tuple[Reg, ...]:
         whole = f.convert("bitcast", v.reg, "i32")
         if v.exact:
             return (f.convert("trunc", _integer(f, "lshr", whole, 16), "i16"),)
+        if v.paired and v.lanes in (8, 16):
+            return (_rounded(f, v.reg),)
         odd = _integer(f, "and", _integer(f, "lshr", whole, 16), 1)
         rounded = f.binary("add", _integer(f, "add", whole, 0x7FFF), odd)
         quiet = _integer(f, "or", whole, 0x400000)
@@ -285,7 +297,7 @@ def cast(f: Function, v: Lanes, to: dt.DType) -> Lanes:
         inner = dt.float32 if v.dtype == dt.complex64 else dt.float64
         return cast(f, Lanes(inner, v.regs[:1]), to)
     if to in dt.FLOATING:
-        return round_to_dtype(f, Lanes(to, (_to_float(f, v, to),)))
+        return round_to_dtype(f, Lanes(to, (_to_float(f, v, to),), paired=v.paired))
     return Lanes(to, (_to_integer(f, v, to),))
 
 

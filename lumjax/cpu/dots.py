@@ -61,6 +61,7 @@ class DotRenderer(TileRenderer):
         """The tile in two forms: whole; some rows or columns missing."""
         r, stmt = self.r, self.stmt
         self.across = _lanes(stmt, self.target)  # lanes along the sum
+        self.paired = False
         whole = r.ix.connect(
             "and",
             [

@@ -83,6 +83,7 @@ class TileRenderer:
         self.lanes = max(2, min(target.lanes(max(1, width)), 1 << (stmt.cols - 1).bit_length()))
         self.vectors = -(-stmt.cols // self.lanes)
         self.sums = [r.sums[n] for n in analysis.accumulated(stmt.body)]
+        self.paired = stmt.pairs  # of dot products the lanes are still to be added
         self.rows_at: dict[Index, Index] = {}  # see _spread
         self.columns_at: dict[Index, Index] = {}
 
@@ -325,7 +326,7 @@ class TileRenderer:
             for value, column in zip(values, piece.columns, strict=True):
                 with r.scope(analysis.stored(stmt.body)):
                     r.symbols[stmt.m], r.symbols[stmt.n] = row, column
-                    r.lets[stmt.acc] = value
+                    r.lets[stmt.acc] = replace(value, paired=self.paired)
                     self.body(stmt.body)
         for s, old in zip(self.sums, saved, strict=True):
             r.close_sum(s)

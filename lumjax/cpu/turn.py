@@ -74,12 +74,13 @@ def _alone(body: Sequence[Stmt]) -> tuple[StoreStmt, ...]:
     to it, or where it reads what it stores.
     """
     named: dict[str, Value] = {}
+    memo: dict[int, Value] = {}
     found: list[StoreStmt] = []
     for stmt in body:
         if isinstance(stmt, Let) and not isinstance(stmt.value, IndexValue):
-            named[stmt.name] = _named(stmt.value, named)
+            named[stmt.name] = _named(stmt.value, named, memo)
         elif isinstance(stmt, StoreStmt):
-            found.append(replace(stmt, value=_named(stmt.value, named)))
+            found.append(replace(stmt, value=_named(stmt.value, named, memo)))
         else:
             return ()
     stored = analysis.stored(body)
@@ -88,12 +89,16 @@ def _alone(body: Sequence[Stmt]) -> tuple[StoreStmt, ...]:
     return () if again or named.keys() & analysis.read(found) else tuple(found)
 
 
-def _named(value: Value, named: Mapping[str, Value]) -> Value:
+def _named(value: Value, named: Mapping[str, Value], memo: dict[int, Value]) -> Value:
+    """The value with what is named in it; what is shared stays so."""
     if isinstance(value, Ref):
         return named.get(value.name, value)
-    if isinstance(value, ApplyValue):
-        return replace(value, args=tuple(_named(a, named) for a in value.args))
-    return value
+    if not isinstance(value, ApplyValue):
+        return value
+    if id(value) not in memo:
+        args = tuple(_named(a, named, memo) for a in value.args)
+        memo[id(value)] = replace(value, args=args)
+    return memo[id(value)]
 
 
 def _stored(store: StoreStmt, loop: Loop, inner: Loop) -> bool:

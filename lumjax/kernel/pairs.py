@@ -23,7 +23,7 @@ from lumjax.trace import dim as dims
 from lumjax.trace.dim import Dim
 from lumjax.trace.form import ScalarOp, Trait
 
-LEAST = 8  # terms of a sum
+LEAST = 2  # terms of a sum
 FEW_ROWS = 12  # rows for which putting pairs together is not worth it
 
 
