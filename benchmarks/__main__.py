@@ -12,6 +12,7 @@ from benchmarks import (
     dispatch,
     examples,
     gpt,
+    gpu,
     memory,
     mnist,
     search,
@@ -35,7 +36,7 @@ MEASUREMENTS = {
     "speed": speed.main,
 }
 # Those that take arguments of their own.
-PARTS = {"programs": examples.main, "steps": steps_table.main}
+PARTS = {"gpu": gpu.main, "programs": examples.main, "steps": steps_table.main}
 
 
 def main() -> None:
