@@ -83,6 +83,15 @@ def _cores() -> int:
     return os.cpu_count() or 1
 
 
+_AVX2 = "+avx,+avx2,+bmi,+bmi2,+f16c,+fma,+lzcnt,+movbe,+popcnt"
+_AVX512 = _AVX2 + ",+avx512f,+avx512bw,+avx512cd,+avx512dq,+avx512vl"
+# What processors of a name have: LLVM knows, but cannot be asked.
+_FEATURES = {
+    **dict.fromkeys(("x86-64-v3", "haswell", "broadwell", "skylake", "znver2", "znver3"), _AVX2),
+    **dict.fromkeys(("x86-64-v4", "skylake-avx512", "icelake-server"), _AVX512),
+}
+
+
 def _vector(features: str, arch: str) -> tuple[int, int]:
     """(bytes of a vector register, how many there are)."""
     present = set(features.split(","))
@@ -108,7 +117,7 @@ def _host(override: str, cores: int) -> Target:
     if override:
         chosen, _, changes = override.partition(":")
         if chosen and chosen != name:
-            name, features = chosen, ""
+            name, features = chosen, _FEATURES.get(chosen, "")
         features = ",".join(filter(None, [_without(features, changes), changes]))
     width, count = _vector(features, triple.split("-")[0])
     return Target(

@@ -463,6 +463,26 @@ def test_code_for_other_machines_is_accepted(arch, features, width, registers):
             assert object_code(render(kern, target), target)
 
 
+@pytest.mark.parametrize(
+    ("name", "width", "fused"),
+    [
+        ("x86-64", 16, False),
+        ("x86-64-v3", 32, True),
+        ("haswell", 32, True),
+        ("haswell:-fma", 32, False),
+        ("x86-64-v4", 64, True),
+    ],
+)
+def test_a_machine_by_its_name_has_what_such_have(name, width, fused):
+    if not host_target().features.count("+sse4.2"):
+        pytest.skip("needs an x86-64 host")
+    with config.scope(cpu=name):
+        target = host_target()
+    assert target.vector_bytes == width
+    assert ("+fma" in target.features.split(",")) == fused
+    assert target.arch == name.partition(":")[0]
+
+
 def test_what_was_cast_to_bfloat16_is_rounded_once():
     kern = map_kernel(CAST, [F32], dt.bfloat16, 41)
     assert render(kern, host_target()).count("fcmp uno <") == 3  # two vectors at once, then a rest
