@@ -304,11 +304,12 @@ class Check:
         return False
 
     def _steps(self, within: Sequence[Reduction]) -> bool:
-        """Whether rows lie across memory, and are too many to be walked one by one in steps."""
+        """Whether rows lie across memory, and are too many to be walked in steps repeatedly."""
         for t in within:
             mine = {a.name for a in t.axes}
             large = extent_of(self.free(t) | mine, self.axes) >= _ACROSS
-            if large and any(in_steps(u, mine) for u in loads(t.body)):
+            again = any(u is not t for u in self.below(t))
+            if large and again and any(in_steps(u, mine) for u in loads(t.body)):
                 return True
         return False
 

@@ -402,3 +402,22 @@ def test_statistics_of_many_columns_are_stored():
                 read = [(u, {a.name for a in t.axes}) for t in nested for u in loads(t.body)]
                 steps = [u for u, axes in read if in_steps(u, axes)]
                 assert not steps or len({t.axes for t in found}) == 1  # vectors of features
+
+
+def test_a_norm_behind_a_product_takes_it_once():
+    """Its gradient sums over rows and along them, both of what one product gives."""
+
+    def f(x, scale, bias, w, weight):
+        mean = jnp.mean(x, -1, keepdims=True)
+        variance = jnp.mean((x - mean) ** 2, -1, keepdims=True)
+        y = (x - mean) / jnp.sqrt(variance + 1e-5) * scale + bias
+        return jnp.sum((x + jnp.tanh(y @ w) @ w.T) * weight)
+
+    x, w = aval(4, 256, 384), aval(384, 1536)
+    args = x, aval(384), aval(384), w, x
+    made = [search(r, TARGET).kernels for r in regions(lumjax.grad(f, (0, 1, 2, 3)), *args)]
+    programs_ = [k.programs for kernels in made for k in kernels]
+    assert not any("FOLD" in p for p in programs_)
+    assert (
+        sum(p.count("CONTRACT") for p in programs_) == 5
+    )  # forward, by activations 2, by weights 2
