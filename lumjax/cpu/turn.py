@@ -136,8 +136,8 @@ def _load(load: LoadValue, loop: Loop, inner: Loop, step: int) -> list[bool] | N
     here, there = (dims.coefficient(load.offset, s.var) for s in (loop, inner))
     if here is None or there is None or not dims.same(load.mask, 1):
         return None
-    if dims.same(here, 0):
-        return [False] if dims.same(there, 0) else None
+    if dims.same(there, 0):  # the same for all that the inner loop walks
+        return [False] if dims.same(here, 0) or dims.same(here, step) else None
     return None if dims.same(there, step) or not dims.same(here, step) else [True]
 
 

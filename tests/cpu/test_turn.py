@@ -111,6 +111,16 @@ def test_pairs_of_bfloat16(odd):
     compare(kernel([loop], [o], [x]), arrays([x, o]))
 
 
+def test_a_factor_along_the_outer_loop():
+    x, v, o = (
+        Buffer(n, s, dt.float32) for n, s in (("x", (33, 19)), ("v", (19,)), ("o", (19, 33)))
+    )
+    scaled = ApplyValue(MUL, (LoadValue(x, c * 19 + r), LoadValue(v, r)), dt.float32)
+    loop = nest([StoreStmt(o, r * 33 + c, scaled)], 19, 33)
+    assert turned(loop, host_target(), {})
+    compare(kernel([loop], [o], [x, v]), arrays([x, v, o]))
+
+
 def test_an_open_size_and_a_part_of_the_rows():
     n = sym("N", 1)
     x, o = Buffer("x", (n, 40), dt.float32), Buffer("o", (40, n), dt.float32)
@@ -137,6 +147,7 @@ def test_what_is_not_turned():
     named = LoadValue(x, sym("j") + r)
     bodies = [
         [StoreStmt(o, at, here)],  # lies along both
+        [StoreStmt(o, at, LoadValue(x, r))],  # is the same along the inner one
         [StoreStmt(o, at, added)],
         [StoreStmt(o, c * 40 + r, there)],
         [StoreStmt(o, at, masked)],
