@@ -281,6 +281,8 @@ def _bitcast(args: Sequence[Value], result: dt.DType) -> Value:
 
 def _as_bits(x: Value) -> str:
     """A number's bits as an unsigned integer of its width."""
+    if x.dtype == dt.bfloat16 and x.exact:  # as they were, those of nan too
+        return f"(u16)(__float_as_uint({x.text}) >> 16)"
     if x.dtype in SIXTEEN:
         return stored(x)[0]
     if x.dtype == dt.float32:

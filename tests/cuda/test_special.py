@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import lumjax
+import lumjax.numpy as jnp
 from lumjax import config, ops
 from lumjax import dtype as dt
 
@@ -61,3 +62,16 @@ def test_powers_of_integers(dtype):
         x[9:18] = dt.iinfo(dtype).max
         got, want = both(ops.ipow, x, y)
         np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("to", [dt.uint16, dt.int16, dt.float16], ids=str)
+def test_bits_of_bfloat16_stay_what_they_are(to):
+    """Those of every value, each nan included."""
+    x = np.arange(1 << 16, dtype=np.uint16)
+    brains = jnp.asarray(x.view(dt.bfloat16))
+    got, _ = both(lambda x: ops.bitcast(x, to), brains)
+    if to == dt.float16:  # a nan of these is one sort
+        plain = ~np.isnan(x.view(np.float16))
+        assert np.array_equal(np.isnan(got), ~plain)
+        got, x = got[plain], x[plain]
+    np.testing.assert_array_equal(got.view(np.uint16), x)

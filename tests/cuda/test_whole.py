@@ -66,7 +66,7 @@ def same(f, *args):
 # ---- sorts
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("length", [1, 2, 5, 63, 64, 65, 300, 2048, 2049])
 @pytest.mark.parametrize("dtype", NUMBERS, ids=str)
 def test_sorts(dtype, length):
@@ -102,7 +102,7 @@ def test_a_row_of_many_pieces():
 # ---- cumulative operations
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("length", [1, 31, 33, 256, 2048, 2049, 4097])
 @pytest.mark.parametrize("dtype", [d for d in NUMBERS if d in dt.INTEGER], ids=str)
 def test_cumulative_operations_of_integers(dtype, length):
@@ -144,7 +144,7 @@ def test_many_columns_go_in_the_interpreters_order():
 # ---- updates in order
 
 
-@pytest.mark.sampled(14)
+@pytest.mark.sampled(30)
 @pytest.mark.parametrize("how", COMBINE)
 @pytest.mark.parametrize("count", [0, 1, 40, 90, 2500])
 @pytest.mark.parametrize("dtype", NUMBERS, ids=str)
@@ -218,6 +218,7 @@ LARGE = {
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", LARGE)
 def test_kernels_for_large_arrays_are_checked_on_smaller_ones(name, monkeypatch):
     """Such have the same text, whatever was chosen by the sizes; pieces are merged and carried."""
@@ -295,6 +296,7 @@ KERNELS = {
 }
 
 
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("name", KERNELS)
 @pytest.mark.parametrize("dtype", [dt.float32, dt.float64, dt.bfloat16, dt.int8, dt.int64], ids=str)
 def test_kernels_compile_for_each_architecture_and_spill_nothing(dtype, name):
@@ -314,6 +316,7 @@ def test_kernels_compile_for_each_architecture_and_spill_nothing(dtype, name):
                 assert why_not(rendered, arch) is None
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", KERNELS)
 def test_one_thread_gets_the_same(name, monkeypatch):
     """The programs are Kernel IR like any other: the CPU runs them too."""
