@@ -141,7 +141,9 @@ class Layout:
         return other
 
     def _dims(self, term: Term) -> tuple[Axis, ...]:
-        """The order of a temporary's dims: the traced one, else as loads walk, innermost last."""
+        """The order of a temporary's dims: the traced one, else as loads walk, innermost last:
+        those that it is made of or, if they say nothing, what is read and written beside it.
+        """
         free = [n for n in free_names(term) if n in self.axes]
         if term in self.order and {a.name for a in self.order[term]} == set(free):
             return self.order[term]
@@ -151,8 +153,21 @@ class Layout:
                 last = t.coords[-1]
                 if isinstance(last, Expr) and last.op is IndexOp.SYMBOL and last.name in score:
                     score[last.name] += 1
+        beside = self._beside(frozenset(free)) if not any(score.values()) else score
         rank = {n: k for k, n in enumerate(self.axes)}
-        return tuple(self.axes[n] for n in sorted(free, key=lambda n: (score[n], rank[n])))
+        key = {n: (score[n], beside[n], rank[n]) for n in free}
+        return tuple(self.axes[n] for n in sorted(free, key=key.__getitem__))
+
+    def _beside(self, free: frozenset[str]) -> dict[str, int]:
+        """How often each of these axes is innermost in loads and roots that have all of them."""
+        found = dict.fromkeys(sorted(free), 0)
+        read = {t: None for r in self.roots for t in loads(r.term) if free <= free_names(t)}
+        last = [t.coords[-1] for t in read if t.coords]
+        last += [axis_symbol(r.axes[-1]) for r in self.roots if free <= over(r)]
+        for c in last:
+            if isinstance(c, Expr) and c.op is IndexOp.SYMBOL and c.name in found:
+                found[c.name] += 1
+        return found
 
     def load(self, root: Root) -> Load:
         """The load that reads a stored term at its own axes."""

@@ -415,9 +415,12 @@ def test_a_norm_behind_a_product_takes_it_once():
 
     x, w = aval(4, 256, 384), aval(384, 1536)
     args = x, aval(384), aval(384), w, x
-    made = [search(r, TARGET).kernels for r in regions(lumjax.grad(f, (0, 1, 2, 3)), *args)]
-    programs_ = [k.programs for kernels in made for k in kernels]
+    made = [search(r, TARGET) for r in regions(lumjax.grad(f, (0, 1, 2, 3)), *args)]
+    programs_ = [k.programs for each in made for k in each.kernels]
     assert not any("FOLD" in p for p in programs_)
     assert (
         sum(p.count("CONTRACT") for p in programs_) == 5
     )  # forward, by activations 2, by weights 2
+    stored = [t for each in made for t in each.plan.temporaries if len(t.shape) > 1]
+    assert stored
+    assert all(t.shape[-1] in {384, 1536} for t in stored)  # as what it is read with
