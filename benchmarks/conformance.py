@@ -59,7 +59,7 @@ def each(name: str, expression: str, out: str, *inputs: str, units: int = 0) -> 
 
 def _integers() -> Iterator[Case]:
     for kind, bits in (("i32", "u32"), ("u32", "u32"), ("i64", "u64"), ("i8", "u8")):
-        for f in ("add", "sub", "mul", "div", "rem", "max", "min", "shl"):
+        for f in ("add", "sub", "mul", "div", "rem", "max", "min", "shl", "ipow"):
             yield each(f"{f} {kind}", f"lj_{f}<{kind}>(a[i], b[i])", kind, kind, kind)
         for f in ("neg", "abs", "sign"):
             yield each(f"{f} {kind}", f"lj_{f}<{kind}>(a[i])", kind, kind)
@@ -88,6 +88,8 @@ def _floats() -> Iterator[Case]:
         for f in ("exp", "log", "tanh", "sin", "erf", "log1p", "rsqrt"):
             yield each(f"{f} {kind}", f"{f}{suffix}(a[i])", kind, kind, units=2)
         yield each(f"logistic {kind}", "lj_logistic(a[i])", kind, kind, units=4)
+        for f in ("lgamma", "digamma"):
+            yield each(f"{f} {kind}", f"lj_{f}(a[i])", kind, kind, units=16)
         yield each(f"root {kind}", f"sqrt{suffix}(a[i])", kind, kind)
         yield each(f"quotient {kind}", "a[i] / b[i]", kind, kind, kind)
     yield each("bfloat16", "lj_brain_bits(a[i])", "u16", "float")
