@@ -163,7 +163,7 @@ class Layout:
         found = dict.fromkeys(sorted(free), 0)
         read = {t: None for r in self.roots for t in loads(r.term) if free <= free_names(t)}
         last = [t.coords[-1] for t in read if t.coords]
-        last += [axis_symbol(r.axes[-1]) for r in self.roots if free <= over(r)]
+        last += [axis_symbol(r.axes[-1]) for r in self.roots if r.axes and free <= over(r)]
         for c in last:
             if isinstance(c, Expr) and c.op is IndexOp.SYMBOL and c.name in found:
                 found[c.name] += 1
