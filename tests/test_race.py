@@ -5,9 +5,10 @@ import math
 import numpy as np
 import pytest
 
-from benchmarks.race import on_numpy
+from benchmarks.race import docs, on_numpy
 from benchmarks.race.contest import Entry, Result, chosen_rows, difference, run
 from benchmarks.race.peer import MissingError, Stand
+from benchmarks.race.roofline import Roof
 from benchmarks.race.rows import ROWS
 from benchmarks.race.tables import line, markdown, ratio, summary
 
@@ -87,3 +88,28 @@ def test_a_whole_run(word):
     assert top.bandwidth > 1e8
     assert top.flops > 1e8
     assert (found.entries["numpy"].why == "not written") == (word != "eager x + x")
+
+
+def test_results_replace_those_of_the_pages(tmp_path, monkeypatch):
+    pages = {"PAGE": tmp_path / "race.md", "README": tmp_path / "README.md"}
+    for name, path in pages.items():
+        path.write_text("before\n<!-- race -->\nold\n<!-- /race -->\nafter\n")
+        monkeypatch.setattr(docs, name, path)
+    monkeypatch.setattr(docs, "CHARTS", tmp_path / "race")
+    chart = tmp_path / "race_products_1.png"
+    chart.write_bytes(b"a picture")
+    slow = result(lumjax=(2.0, 0.0), jax=(1.0, 0.0))
+    for _ in range(2):  # the second time there is something of ours to replace
+        docs.into_docs([slow], {1: Roof(1e9, 1e9)}, "a table\n", [chart], "cpu")
+    for path in pages.values():
+        text = path.read_text()
+        assert text.startswith("before\n<!-- race -->\n")
+        assert text.endswith("\n<!-- /race -->\nafter\n")
+        assert "old" not in text
+    assert "a table" in pages["PAGE"].read_text()
+    assert "(race/race_products_1.png)" in pages["PAGE"].read_text()
+    assert (tmp_path / "race" / chart.name).read_bytes() == b"a picture"
+    assert f"| {slow.group} | 1 | 0.50 | 0 of 1 | row: 0.50 (jax) |" in pages["README"].read_text()
+    pages["PAGE"].write_text("no place")
+    with pytest.raises(SystemExit, match="has no place"):
+        docs.into_docs([slow], {1: Roof(1e9, 1e9)}, "", [], "wall")

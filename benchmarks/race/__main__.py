@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from benchmarks.race.contest import Result, run, written
+from benchmarks.race.docs import into_docs
 from benchmarks.race.peer import CLOCKS, PEERS
 from benchmarks.race.roofline import Roof
 from benchmarks.race.tables import charts, line, markdown
@@ -19,6 +20,7 @@ def main(given: list[str] | None = None) -> None:
     parser.add_argument("--threads", nargs="*", type=int, default=[1, 2])
     parser.add_argument("--clock", choices=CLOCKS, default="wall", help="cpu: on a busy machine")
     parser.add_argument("--out", default="out", help="folder of the results")
+    parser.add_argument("--docs", action="store_true", help="put tables and charts into the docs")
     options = parser.parse_args(given)
     peers = list(dict.fromkeys(["lumjax", *options.peers]))
     results: list[Result] = []
@@ -31,8 +33,10 @@ def main(given: list[str] | None = None) -> None:
         written(results, roofs, folder)
     text = markdown(results, peers)
     (folder / "race.md").write_text(text)
-    charts(results, peers, folder)
+    drawn = charts(results, peers, folder)
     print(text)
+    if options.docs:
+        into_docs(results, roofs, text, drawn, options.clock)
 
 
 if __name__ == "__main__":

@@ -97,16 +97,17 @@ def summary(results: Sequence[Result]) -> list[str]:
     return text
 
 
-def charts(results: Sequence[Result], peers: Sequence[str], folder: Path) -> None:
+def charts(results: Sequence[Result], peers: Sequence[str], folder: Path) -> list[Path]:
     """A bar chart per group and number of threads: seconds as multiples of lumjax's."""
     if importlib.util.find_spec("matplotlib") is None:
         print("no charts: matplotlib is not installed")
-        return
+        return []
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
+    drawn: list[Path] = []
     for group in dict.fromkeys(r.group for r in results):
         for threads in dict.fromkeys(r.threads for r in results):
             mine = [r for r in results if r.group == group and r.threads == threads]
@@ -128,5 +129,7 @@ def charts(results: Sequence[Result], peers: Sequence[str], folder: Path) -> Non
             axes.legend(fontsize=7, ncols=3)
             axes.set_title(f"{group}, {threads} thread{'s' if threads > 1 else ''}", fontsize=9)
             figure.tight_layout()
-            figure.savefig(folder / f"race_{group}_{threads}.png")
+            drawn.append(folder / f"race_{group}_{threads}.png")
+            figure.savefig(drawn[-1])
             plt.close(figure)
+    return drawn
