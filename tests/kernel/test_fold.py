@@ -413,6 +413,7 @@ def rows_that_are_hard(shape, rng):
 def test_moments_are_as_exact_as_in_two_passes(folds, split, name, parts):
     """About the average of what was seen, whatever came first; in tiles of any size."""
     program = (split if parts else folds)(name)
+    fused = any(flag in HOST.features for flag in ("+fma", "+fp-armv8", "+neon"))
     for chunks in (None, 1, 2):
         sizes = program.at(chunks)
         for kind, x in rows_that_are_hard((N.extent, L.extent), np.random.default_rng(1)):
@@ -424,7 +425,9 @@ def test_moments_are_as_exact_as_in_two_passes(folds, split, name, parts):
             program.native(program.kernel, data, sizes)
             off = np.abs(data["spread"].reshape(want.shape) - want)
             eps = float(dt.finfo(dt.float32).eps)
-            about = 64 * eps * np.abs(want) + (8 * eps * np.abs(x).max()) ** 2
+            # one by one, n numbers round n times, by half a unit each; fused products hide most
+            steps = max(64, x.size // 2) if chunks == 1 and not fused else 64
+            about = steps * eps * np.abs(want) + (8 * eps * np.abs(x).max()) ** 2
             assert (off <= 2 * np.abs(plain - want) + about).all(), (kind, chunks, off.max())
 
 
