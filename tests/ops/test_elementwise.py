@@ -168,7 +168,8 @@ def test_forms():
     assert isinstance(ops.sin_p.form(a), Map)
     assert isinstance(ops.sin_p.form(c), Opaque)
     assert isinstance(ops.square_p.form(c), Expand)
-    assert isinstance(ops.lgamma_p.form(a), Opaque)
+    assert isinstance(ops.lgamma_p.form(a), Map)
+    assert isinstance(ops.bessel_i0e_p.form(a), Opaque)
     assert isinstance(ops.cast_p.form(a, dtype=dt.int8, weak=False), Map)
     assert isinstance(ops.cast_p.form(c, dtype=dt.float32, weak=False), Opaque)
     assert ops.cast_p.form(a, dtype=dt.int8, weak=False) == ops.cast_p.form(
