@@ -33,11 +33,16 @@ def counted(monkeypatch):
         most[0] = max(most[0], alive[0])
 
     runner = importlib.import_module("lumjax.runner")
-    empty, checkout = arena.empty, arena.checkout
+    maker, checkout = arena.maker, arena.checkout
 
     def counting(shape, dtype):
-        made = empty(shape, dtype)
-        add(made.nbytes)
+        make = maker(shape, dtype)
+
+        def made():
+            array = make()
+            add(array.nbytes)
+            return array
+
         return made
 
     @contextmanager
@@ -47,7 +52,7 @@ def counted(monkeypatch):
             yield base
         alive[0] -= size
 
-    monkeypatch.setattr(runner.arena, "empty", counting)
+    monkeypatch.setattr(runner.arena, "maker", counting)
     monkeypatch.setattr(runner.arena, "checkout", block)
     yield alive, most
     monkeypatch.undo()
