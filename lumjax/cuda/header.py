@@ -218,3 +218,36 @@ LJ void lj_mma_tf32(float* d, const u32* a, const u32* b) {
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 """
+
+# Of kernels whose blocks wait for each other, all of them there at once.
+MEETING = r"""
+// All threads of all blocks wait: for the number-th time, counted from 1. The counter begins with
+// zero and only grows: it never wraps, and what is late from the time before does no harm.
+LJ void lj_meet(u64* counter, u64 number) {
+  __syncthreads();
+  if (gridDim.x == 1) return;
+  if (threadIdx.x == 0) {
+    u64 came;
+    asm volatile("red.release.gpu.global.add.u64 [%0], 1;" :: "l"(counter) : "memory");
+    do asm volatile("ld.acquire.gpu.global.u64 %0, [%1];" : "=l"(came) : "l"(counter) : "memory");
+    while (came < number * gridDim.x);
+  }
+  __syncthreads();
+}
+
+template <class T> LJ i64 lj_part(char* to, const char* from, i64 done, i64 size, i64 me, i64 all) {
+  const i64 wide = sizeof(T), end = size / wide;
+  if (((u64)to | (u64)from) & (wide - 1)) return done;
+  for (i64 k = done / wide + me; k < end; k += all) ((T*)to)[k] = ((const T*)from)[k];
+  return end * wide;
+}
+// Bytes copied by all blocks, of which this one is `first`: an element by one thread.
+LJ void lj_move(char* to, const char* from, i64 size, i64 first) {
+  const i64 me = first * blockDim.x + threadIdx.x, all = (i64)gridDim.x * blockDim.x;
+  i64 done = lj_part<uint4>(to, from, 0, size, me, all);
+  done = lj_part<u64>(to, from, done, size, me, all);
+  done = lj_part<u32>(to, from, done, size, me, all);
+  done = lj_part<u16>(to, from, done, size, me, all);
+  lj_part<u8>(to, from, done, size, me, all);
+}
+"""

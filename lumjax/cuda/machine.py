@@ -13,7 +13,7 @@ from lumjax.cuda.code import FLOATS, LLVM, Code, is_signed, only
 from lumjax.cuda.syntax import SIZES, Function, Instruction, unknown
 
 DONE, FAULT, AT_BARRIER, AT_WARP = 0, 1, 2, 3  # what a thread's function returns
-AT_PHASE, ONCE, AT_NUMBER = 5, 6, 7
+AT_PHASE, ONCE, AT_NUMBER, AT_MEETING = 5, 6, 7, 8
 EXCHANGE, SYNC, LOAD_MATRICES, MULTIPLY = range(4)  # what lanes wait for together
 READ, WRITE, ATOMIC = 0, 1, 2
 _SPACES = {"generic": 0, "global": 1, "shared": 2, "local": 3, "const": 4}
@@ -39,6 +39,7 @@ class Flow(Code):
     ) -> None:
         super().__init__(function, thread, block)
         self.checked = checked
+        self.meets = False  # whether blocks wait for each other
         self.frame: dict[str, int] = {}
         self.live: frozenset[str] = frozenset()
         self.tracked: frozenset[str] = frozenset()  # registers of products that may be under way
@@ -141,6 +142,9 @@ def load(c: Flow, i: Instruction) -> None:
     """A load: one value, or as many as a vector has."""
     only(i, (*_SPACES, "param", "shared::cta", *_HINTS, *_VECTORS))
     kind = i.parts[-1]
+    if c.meets and listens(i):
+        _listen(c, i, kind)
+        return
     targets = c.vector(i.operands[0])
     pointer = _accessed(c, i, i.operands[1], SIZES[kind] * len(targets), READ)
     values = [
@@ -188,12 +192,66 @@ def atomic(c: Flow, i: Instruction) -> None:
     (name,) = (p for p in i.parts[1:] if p in names)
     operands = i.operands if i.parts[0] == "red" else i.operands[1:]
     given = [c.read(o, kind) for o in operands[1:]]
-    pointer = _pointer(c, i, address_in(c, operands[0], space), space, SIZES[kind], ATOMIC)
+    address = address_in(c, operands[0], space)
+    told = c.meets and tells(i)
+    if told:
+        _ask(c, i, address, "lumjax_ask", SIZES[kind])
+        pointer = c.let(f"inttoptr i64 {address} to ptr")
+    else:
+        pointer = _pointer(c, i, address, space, SIZES[kind], ATOMIC)
     old = c.let(f"load {LLVM[kind]}, ptr {pointer}, align 1")
     new = _combined(c, i, name, kind, old, given)
     c.add(f"store {LLVM[kind]} {new}, ptr {pointer}, align 1")
+    if told:
+        both = "acq_rel" in i.parts
+        how = int(both or "release" in i.parts) + 2 * (both or "acquire" in i.parts)
+        wide = ("i64", c.resized(new, kind, "u64")), ("i32", str(how))
+        _ask(c, i, address, "lumjax_tell", SIZES[kind], *wide)
     if i.parts[0] == "atom":
         c.write(i.operands[0], old, kind)
+
+
+# ---- where blocks wait for each other
+
+
+def tells(i: Instruction) -> bool:
+    """Whether an instruction adds to what blocks wait for, if they do."""
+    return i.parts[0] in ("atom", "red") and _space(i) == "global" and i.parts[-1][0] in "ub"
+
+
+def listens(i: Instruction) -> bool:
+    """Whether an instruction looks at what blocks wait for, if they do."""
+    looks = {"acquire", "relaxed", "volatile"} & set(i.parts)
+    return i.parts[0] == "ld" and _space(i) == "global" and bool(looks)
+
+
+def orders_blocks(i: Instruction) -> bool:
+    """Whether an instruction orders what blocks do."""
+    words = {"acquire", "release", "acq_rel"} & set(i.parts)
+    return (tells(i) or listens(i)) and bool(words) and "gpu" in i.parts
+
+
+def _ask(
+    c: Flow, i: Instruction, address: str, name: str, size: int, *more: tuple[str, str]
+) -> str:
+    args = [("ptr", "%thread"), ("ptr", "%block"), ("i64", address), ("i32", str(size)), *more]
+    found = c.call("i32", name, [*args, ("i32", str(i.line))])
+    c.fault_unless(c.let(f"icmp ne i32 {found}, 1"))
+    return found
+
+
+def _listen(c: Flow, i: Instruction, kind: str) -> None:
+    """A load of what others add to: when it was loaded before, others go first."""
+    how = ("i32", str(int("acquire" in i.parts)))
+    address = address_in(c, i.operands[1], "global")
+    found = _ask(c, i, address, "lumjax_listen", SIZES[kind], how)
+    c.write(i.operands[0], c.resized(c.field("thread", "value"), "u64", kind), kind)
+    stale, on = c.block_name(), c.block_name()
+    c.add(f"br i1 {c.let(f'icmp eq i32 {found}, 2')}, label %{stale}, label %{on}")
+    c.label(stale)
+    c.wait(AT_MEETING)
+    c.add(f"br label %{on}")
+    c.label(on)
 
 
 def change_space(c: Flow, i: Instruction) -> None:

@@ -29,9 +29,11 @@ from lumjax.cpu import objects
 from lumjax.cpu.real import LIBM
 from lumjax.cuda import nvrtc
 from lumjax.cuda.bulk import ISSUED, MOST_MOVES, MOVE, PRODUCTS
-from lumjax.cuda.machine import whole_block
+from lumjax.cuda.machine import orders_blocks, whole_block
+from lumjax.cuda.meeting import readers_of, room_of
 from lumjax.cuda.phases import MOST_BARRIERS, NAMED
 from lumjax.cuda.support import (
+    ALONE,
     BLOCK,
     CELL,
     COPY,
@@ -107,11 +109,18 @@ class Memory:
         shift = grain.bit_length() - 1
         self._rows.append((address, address + size, cells, shift, int(writable)))
 
-    def table(self, more: Sequence[tuple[int, int]]) -> tuple[ctypes.Array[Any], int]:
-        """The regions as the checks read them, with more that are only read."""
+    def table(
+        self, more: Sequence[tuple[int, int]], blocks: int = 0
+    ) -> tuple[ctypes.Array[Any], int, Any]:
+        """The regions as the checks read them, with more that are only read; with what is known of
+        so many blocks that wait for each other, which the last result keeps.
+        """
         rows = self._rows + [(a, a + size, 0, 0, 0) for a, size in more]
-        data = b"".join(struct.pack("<QQQII", *row) for row in rows)
-        return ctypes.create_string_buffer(data, max(8, len(data))), len(rows)
+        readers, kept = readers_of(rows, blocks) if blocks else ([0] * len(rows), {})
+        data = b"".join(
+            struct.pack("<QQQIIQ", *row, r) for row, r in zip(rows, readers, strict=True)
+        )
+        return ctypes.create_string_buffer(data, max(8, len(data))), len(rows), kept
 
     def where(self, address: int) -> str:
         """An address for people."""
@@ -276,6 +285,7 @@ def _load(text: str) -> dict[str, Kernel]:
             COPY * MOST_COPIES * _has(module, f, _copies),
             _has(module, f, _orders),
             _has(module, f, _multiplies),
+            _has(module, f, orders_blocks),
         )
         for f, address, layout in zip(kernels, addresses, layouts, strict=True)
     }
@@ -329,6 +339,7 @@ class Kernel:
     copies: int  # bytes for the copies that a thread has begun
     ordered: bool  # whether it has barriers of parts of a block
     products: bool  # whether warpgroups multiply
+    meets: bool  # whether blocks wait for each other
 
     def launch(
         self,
@@ -340,38 +351,38 @@ class Kernel:
         seed: int = 0,
         fuel: int = FUEL,
     ) -> None:
-        """Run all blocks one after the other. `args`: addresses, or NumPy scalars of the
-        parameters' types. `shared`: bytes of memory that the launch adds. The seed chooses the
-        order of blocks, warps and lanes: 0 is theirs, 1 the reverse.
+        """Run all blocks one after the other, or together if they wait for each other. `args`:
+        addresses, or NumPy scalars of the parameters' types. `shared`: bytes of memory that the
+        launch adds. The seed chooses the order of blocks, warps and lanes: 0 is theirs, 1 the
+        reverse.
 
         Raises ExecutionError at the first thing that is wrong.
         """
         grid, block = ((*s, 1, 1)[:3] for s in (grid, block))
         count, blocks = math.prod(block), math.prod(grid)
         self._check(count, blocks, shared)
-        threads = _Threads(count, self)
         chart = self.layout.shared_map
         if shared:
             chart = chart.ljust(self.layout.dynamic, b"\0") + b"\xff" * shared
         chart_bytes = ctypes.create_string_buffer(chart, max(1, len(chart)))
-        room = np.zeros(_up(len(chart), 8) + 128, np.uint8)
-        cells = np.zeros((len(chart), CELL // 4), np.uint32)
-        orders = _Orders(count, len(chart), self) if self.ordered else None
-        table, regions = memory.table(self.data)
+        table, regions, _kept = memory.table(self.data, blocks * self.meets)
         params = self._packed(args)
-        state = _Fields({
-            "params": ctypes.addressof(params), "shared": _up(room.ctypes.data, 128),
-            "threads": threads.address, "step": self.address,
-            "regions": ctypes.addressof(table), "shared_cells": cells.ctypes.data,
-            "shared_map": ctypes.addressof(chart_bytes), "fuel": fuel, "first": memory.serial,
-            "count": count, "stride": threads.stride, "local_bytes": self.layout.local_bytes,
-            "shared_bytes": len(chart), "region_count": regions, "seed": seed, "blocks": blocks,
-            "length": threads.length, **(orders.fields if orders else {}),
+        meetings = room_of(blocks) if self.meets else None
+        common = {
+            "params": ctypes.addressof(params), "step": self.address,
+            "regions": ctypes.addressof(table), "shared_map": ctypes.addressof(chart_bytes),
+            "fuel": fuel, "first": memory.serial, "count": count,
+            "local_bytes": self.layout.local_bytes, "shared_bytes": len(chart),
+            "region_count": regions, "seed": seed, "blocks": blocks,
+            "grid": 0 if meetings is None else meetings.ctypes.data,
             **{f"ntid_{c}": n for c, n in zip("xyz", block, strict=True)},
             **{f"nctaid_{c}": n for c, n in zip("xyz", grid, strict=True)},
-        })  # fmt: skip
+        }  # fmt: skip
+        own = [_Block(self, count, len(chart), blocks) for _ in range(blocks if self.meets else 1)]
+        state = _Fields([common | b.fields for b in own])
         memory.serial += blocks
-        if _RUN(_support()["lumjax_run"])(ctypes.addressof(state.data)):
+        run = _support()["lumjax_run_grid" if self.meets else "lumjax_run"]
+        if _RUN(run)(ctypes.addressof(state.data)):
             raise self._error(state, memory)
 
     def _check(self, count: int, blocks: int, shared: int) -> None:
@@ -443,8 +454,8 @@ class Kernel:
         return error
 
 
-_OF_NO_PLACE = (DEADLOCK, DIVERGED, LANE, HANG, TRAP, STUCK, UNFINISHED, UNFENCED, LAYOUT, THREADS,
-                EARLY)  # fmt: skip
+_OF_NO_PLACE = (ALONE, DEADLOCK, DIVERGED, LANE, HANG, TRAP, STUCK, UNFINISHED, UNFENCED, LAYOUT,
+                THREADS, EARLY)  # fmt: skip
 
 
 class _Orders:
@@ -471,18 +482,35 @@ def vector_length(count: int, ordered: bool) -> int:
     return _up(count, 32) + MOST_BARRIERS + 32 if ordered else 32
 
 
+class _Block:
+    """What a block has of its own: shared memory with marks, threads, what orders them."""
+
+    def __init__(self, kernel: Kernel, count: int, shared: int, blocks: int) -> None:
+        room = np.zeros(_up(shared, 8) + 128, np.uint8)
+        cells = np.zeros((shared, CELL // 4), np.uint32)
+        threads = _Threads(count, kernel, blocks * kernel.meets)
+        orders = _Orders(count, shared, kernel) if kernel.ordered else None
+        self._kept = room, cells, threads, orders
+        self.fields = {
+            "shared": _up(room.ctypes.data, 128), "shared_cells": cells.ctypes.data,
+            "threads": threads.address, "stride": threads.stride, "length": threads.length,
+            **(orders.fields if orders else {}),
+        }  # fmt: skip
+
+
 class _Threads:
     """What the threads of a block know of themselves, what they keep while they wait, the copies
     they have begun, and their local memory with marks of what is written.
     """
 
-    def __init__(self, count: int, kernel: Kernel) -> None:
+    def __init__(self, count: int, kernel: Kernel, blocks: int) -> None:
         local = _up(kernel.layout.local_bytes, 16)
         self.length = vector_length(count, kernel.ordered)
         rooms = {
             "frame": _up(THREAD.size + kernel.frame, 16) - THREAD.size, "copies": kernel.copies,
             "known": 4 * self.length, "seen": 4 * self.length * kernel.ordered,
             "products": PRODUCTS * kernel.products, "local": 2 * local,
+            "met": _up(4 * blocks, 8),
         }  # fmt: skip
         self.stride = THREAD.size + sum(rooms.values())
         self._room = np.zeros(self.stride * count + 16, np.uint8)
@@ -503,13 +531,15 @@ class _Threads:
 
 
 class _Fields:
-    """The structure of a block, by names of fields."""
+    """The structures of blocks, by names of fields; what is read is the first one's."""
 
-    def __init__(self, values: Mapping[str, int]) -> None:
-        self.data = ctypes.create_string_buffer(BLOCK.size)
-        for name, value in values.items():
-            offset, kind = BLOCK.fields[name]
-            struct.pack_into("<Q" if kind == "i64" else "<I", self.data, offset, value)
+    def __init__(self, blocks: Sequence[Mapping[str, int]]) -> None:
+        self.data = ctypes.create_string_buffer(BLOCK.size * len(blocks))
+        for k, values in enumerate(blocks):
+            for name, value in values.items():
+                offset, kind = BLOCK.fields[name]
+                form = "<Q" if kind == "i64" else "<I"
+                struct.pack_into(form, self.data, BLOCK.size * k + offset, value)
 
     def __getitem__(self, name: str) -> int:
         offset, kind = BLOCK.fields[name]

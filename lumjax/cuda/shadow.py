@@ -16,7 +16,7 @@ CHECKS = r"""
 // way << 17 | whether by asynchronous copies << 18 | whether a barrier is there << 19 | the
 // readers' warp << 24
 struct Cell { u32 wblock, wepoch, wclock, who, rblock, repoch, rclock, lanes; };
-struct Region { u64 begin, end, cells; u32 shift, writable; };
+struct Region { u64 begin, end, cells; u32 shift, writable; u64 readers; };
 #define MANY_BLOCKS 0xffffffffu
 #define MANY_WARPS 0xffu
 #define ASYNC 4u  // added to the kind of an access: by asynchronous copies and products
@@ -25,6 +25,7 @@ struct Region { u64 begin, end, cells; u32 shift, writable; };
 
 static __device__ u32* known(Thread* t) { return (u32*)t->known; }
 static __device__ u32* seen(Thread* t) { return (u32*)t->seen; }
+static __device__ u32* met(Thread* t) { return (u32*)t->met; }
 static __device__ Thread* thread_of(Block* b, u32 k) {
   return (Thread*)(b->threads + (u64)k * b->stride);
 }
@@ -44,7 +45,7 @@ static __device__ void set_reader_warp(Cell* c, u32 w) { c->who = (c->who & 0xff
 
 static __device__ bool writer_before(Thread* t, Block* b, Cell* c) {
   if (c->wblock < b->first) return true;
-  if (c->wblock != b->serial) return false;
+  if (c->wblock != b->serial) return b->grid && met(t)[c->wblock - b->first] > c->wepoch;
   if (b->reads) return known(t)[(c->who & 0xff) * 32 + (c->who >> 8 & 31)] >= c->wclock;
   if (c->wepoch != b->epoch) return true;
   if ((c->who & 0xff) != t->warp) return false;
@@ -99,7 +100,25 @@ static __device__ void add_read(Thread* t, Block* b, Cell* c) {
   }
 }
 
+// Where blocks wait for each other, a cell has a row of when each of them read it, but for the last
+// one: intervals between barriers, from 1.
+static __device__ bool blocks_before(Thread* t, Block* b) {
+  u32* row = (u32*)b->readers;
+  for (u32 k = 0; row && k < b->blocks; k++) {
+    if (!row[k]) continue;
+    if (k == b->serial - b->first ? row[k] > b->epoch : row[k] > met(t)[k]) return false;
+  }
+  return true;
+}
+
+static __device__ void forget_blocks(Block* b) {
+  for (u32 k = 0; b->readers && k < b->blocks; k++) ((u32*)b->readers)[k] = 0;
+}
+
 static __device__ bool readers_before(Thread* t, Block* b, Cell* c) {
+  if (b->readers && !blocks_before(t, b)) return false;
+  if (b->readers && c->rblock >= b->first && c->rblock != b->serial)
+    return met(t)[c->rblock - b->first] > c->repoch;
   if (c->rblock == MANY_BLOCKS) return c->repoch != b->first;
   if (c->rblock < b->first) return true;
   if (c->rblock != b->serial) return false;
@@ -120,9 +139,10 @@ static __device__ void add_reader(Thread* t, Block* b, Cell* c) {
     if (c->rclock < t->clock) c->rclock = t->clock;
   } else if (here && reader_warp(c) != t->warp) {
     set_reader_warp(c, MANY_WARPS);
-  } else if (launch && c->rblock != b->serial) {
+  } else if (launch && c->rblock != b->serial && !b->readers) {
     c->rblock = MANY_BLOCKS; c->repoch = b->first;
   } else {
+    if (b->readers && launch) ((u32*)b->readers)[c->rblock - b->first] = c->repoch + 1;
     c->rblock = b->serial; c->repoch = b->epoch; c->rclock = t->clock; c->lanes = 1u << t->lane;
     set_reader_warp(c, t->warp);
   }
@@ -141,7 +161,7 @@ static __device__ u32 cell_fault(Thread* t, Block* b, Cell* c, u32 kind, u32 sha
   bool written = c->wblock != 0, async = kind & ASYNC;
   kind &= 3;
   if (shared && written && c->who >> 17 & 1) return COPYING;
-  if (shared && written && c->who >> 19 & 1) return OF_BARRIER;
+  if (written && c->wblock >= b->first && c->who >> 19 & 1) return OF_BARRIER;
   if (kind != 1 && !written) return UNWRITTEN;
   bool atomic = c->who >> 16 & 1;
   if (written && !(kind == 2 && atomic) && !writer_before(t, b, c)) return race(b, writer_of(b, c));
@@ -158,13 +178,15 @@ static __device__ u32 cell_fault(Thread* t, Block* b, Cell* c, u32 kind, u32 sha
   c->wblock = b->serial; c->wepoch = b->epoch; c->wclock = t->clock;
   c->who = t->warp | t->lane << 8 | (kind == 2 ? 1u << 16 : 0);
   c->rblock = 0;
+  if (b->readers) forget_blocks(b);
   return 0;
 }
 
 static __device__ u32 cells_fault(Thread* t, Block* b, u64 cells, u64 first, u64 last, u32 kind,
-                                  u32 shared) {
+                                  u32 shared, u64 readers) {
   for (u64 k = first; k <= last; k++) {
     Cell* c = (Cell*)cells + k;
+    b->readers = readers ? readers + 4 * k * b->blocks : 0;
     u32 fault = cell_fault(t, b, c, kind, shared);
     if (fault) return fault;
   }
@@ -186,7 +208,7 @@ static __device__ u32 shared_fault(Thread* t, Block* b, u64 offset, u32 size, u3
   if (offset + size > b->shared_bytes) return OUTSIDE;
   for (u32 k = 0; k < size; k++)  // the map names the array of each byte, 0 between arrays
     if (!map[offset + k] || map[offset + k] != map[offset]) return OUTSIDE;
-  return cells_fault(t, b, b->shared_cells, offset, offset + size - 1, kind, 1);
+  return cells_fault(t, b, b->shared_cells, offset, offset + size - 1, kind, 1, 0);
 }
 
 static __device__ u32 global_fault(Thread* t, Block* b, u64 address, u32 size, u32 kind) {
@@ -196,7 +218,8 @@ static __device__ u32 global_fault(Thread* t, Block* b, u64 address, u32 size, u
     if ((kind & 3) && !r->writable) return READ_ONLY;
     if (!r->cells) return 0;
     u64 at = address - r->begin;
-    return cells_fault(t, b, r->cells, at >> r->shift, (at + size - 1) >> r->shift, kind, 0);
+    return cells_fault(t, b, r->cells, at >> r->shift, (at + size - 1) >> r->shift, kind, 0,
+                       r->readers);
   }
   return OUTSIDE;
 }

@@ -9,27 +9,27 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from itertools import accumulate
 
-from lumjax.cuda import bulk, phases, shadow
+from lumjax.cuda import bulk, meeting, phases, shadow
 from lumjax.record import record
 
 _XYZ = ("x", "y", "z")
 THREAD_FIELDS = (
-    "values local frame value copies known seen products other",  # 64 bits
+    "values local frame value copies known seen products other met",  # 64 bits
     "resume state mask reason site line lane warp index taking clock what copied group "
     "tid_x tid_y tid_z which parity acquires",
 )
 BLOCK_FIELDS = (
     "params shared threads step regions shared_cells shared_map fuel fault_address value "
-    "reads barriers moves issued",
+    "reads barriers moves issued grid readers",
     "first serial epoch count stride local_bytes shared_bytes region_count seed fault fault_size "
     "fault_line fault_thread fault_block fault_other fault_kind "
     "ctaid_x ctaid_y ctaid_z ntid_x ntid_y ntid_z nctaid_x nctaid_y nctaid_z blocks "
-    "warps length moving spare",
+    "warps length moving done stirred spare",
 )
 LANES = 32
 # Behind a thread's fields: what it gives to an instruction of the whole warp, and gets from it; the
-# last tensor maps that it acquired.
-ARRAYS = {"given": 12, "result": 4, "acquired": 8}
+# last tensor maps that it acquired; what it loaded last where blocks meet.
+ARRAYS = {"given": 12, "result": 4, "acquired": 8, "heard": meeting.MOST_MEETINGS}
 COPY, MOST_COPIES = 32, 128  # bytes of an asynchronous copy that is under way, and how many may be
 CELL = 32  # bytes of one cell's shadow
 READERS = 0xFFFFFFF  # stands for whoever read a cell
@@ -77,10 +77,11 @@ FAULTS = (
     "meets a barrier with another number of threads",
     "ends before its copies and products do",
     "is a tensor map that its thread has not acquired by a fence.proxy.tensormap",
+    "waits for blocks that never come",
 )  # fmt: skip
 (OUTSIDE, MISALIGNED, UNWRITTEN, RACE, DEADLOCK, DIVERGED, LANE, HANG, TRAP, READ_ONLY, COPYING,
  MANY_COPIES, STUCK, NO_BARRIER, OF_BARRIER, ARRIVED, UNSEEN, UNFINISHED, UNFENCED, LAYOUT, NO_MAP,
- THREADS, EARLY, UNACQUIRED) = range(1, len(FAULTS))  # fmt: skip
+ THREADS, EARLY, UNACQUIRED, ALONE) = range(1, len(FAULTS))  # fmt: skip
 
 
 def _constants(pairs: Iterable[tuple[str, int]]) -> str:
@@ -97,7 +98,8 @@ _HEADER = (
         ("NO_BARRIER", NO_BARRIER), ("OF_BARRIER", OF_BARRIER), ("ARRIVED", ARRIVED),
         ("UNSEEN", UNSEEN), ("UNFINISHED", UNFINISHED), ("UNFENCED", UNFENCED),
         ("LAYOUT", LAYOUT), ("NO_MAP", NO_MAP), ("THREADS", THREADS), ("EARLY", EARLY),
-        ("UNACQUIRED", UNACQUIRED),
+        ("UNACQUIRED", UNACQUIRED), ("ALONE", ALONE),
+        ("MOST_MEETINGS", meeting.MOST_MEETINGS),
         ("MOST_BARRIERS", phases.MOST_BARRIERS), ("MOST_MOVES", bulk.MOST_MOVES),
     ])
     + THREAD.text
@@ -248,11 +250,12 @@ static __device__ u32 run_warp(Block* b, u32 base, u32 lanes) {
   for (u32 ran = 0;;) {
     for (u32 n = 0; n < lanes; n++) {
       Thread* t = thread_of(b, base + turn(b->seed, n, lanes));
-      if (t->state > RUN && may_go_on(t, b)) t->state = RUN;
+      if (t->state == 8 ? was_told(t, b) : t->state > RUN && may_go_on(t, b)) t->state = RUN;
       if (t->state != RUN) continue;
       u32 state = step(t, b);
       if (state == 1) return 1;
       t->state = state;
+      b->stirred = 1;
       ran = 2;
     }
     u32 some = release_warp(b, base, lanes);
@@ -280,9 +283,11 @@ static __device__ u32 open_barrier(Block* b, u32* waiting) {
   }
   b->epoch++;
   if (b->reads) meet_all(b);
+  if (b->grid) share_meetings(b);
   return 0;
 }
 
+// 0 it has ended, 1 a fault, 2 it waits for other blocks.
 static __device__ u32 run_block(Block* b) {
   u32 warps = (b->count + 31) / 32, waiting;
   do {
@@ -295,6 +300,7 @@ static __device__ u32 run_block(Block* b) {
         if (b->reads) ran |= state;  // others may wait for what this warp did
       }
     }
+    if (b->grid && waits_for_blocks(b)) return 2;
     if (open_barrier(b, &waiting)) return 1;
   } while (waiting);
   return b->reads && all_over(b);
@@ -316,6 +322,7 @@ static __device__ void begin_block(Block* b, u32 i) {
     for (u32 l = 0; l < b->length; l++) known(t)[l] = 0;
     for (u32 l = 0; b->reads && l < b->length; l++) seen(t)[l] = 0;
     known(t)[own(b, t)] = 1;
+    if (b->grid) begin_meetings(b, t);
     for (u32 l = 0; l < b->local_bytes; l++) ((u8*)t->local)[b->local_bytes + l] = 0;
   }
   if (b->reads) begin_phases(b);
@@ -397,10 +404,11 @@ API float lumjax_narrow_odd(double x) {
 
 SOURCE = "".join((
     _HEADER, shadow.CHECKS, bulk.FIRST, phases.TEXT, shadow.COPIES, _MATRICES, bulk.TEXT,
-    _SCHEDULER, _NUMBERS,
+    meeting.TEXT, _SCHEDULER, meeting.SCHEDULER, _NUMBERS,
 ))  # fmt: skip
 EXPORTS = (
     "lumjax_fault", "lumjax_access", "lumjax_run", "lumjax_source", "lumjax_ballot",
     "lumjax_narrow_directed", "lumjax_fma_directed", "lumjax_narrow_odd", "lumjax_copy",
     "lumjax_copied", "lumjax_row", *phases.EXPORTS, *bulk.EXPORTS,
+    *meeting.EXPORTS,
 )  # fmt: skip

@@ -15,7 +15,15 @@ from lumjax.cuda.arithmetic import RULES
 from lumjax.cuda.code import LLVM
 from lumjax.cuda.conversion import convert
 from lumjax.cuda.hopper import HOPPER, check_settled, is_move, tracked
-from lumjax.cuda.machine import AT_BARRIER, DONE, FAULT, MACHINE, Flow
+from lumjax.cuda.machine import (
+    AT_BARRIER,
+    DONE,
+    FAULT,
+    MACHINE,
+    Flow,
+    listens,
+    orders_blocks,
+)
 from lumjax.cuda.support import BLOCK, HANG, THREAD, TRAP
 from lumjax.cuda.syntax import Array, Function, Instruction, Label, Module, unknown
 from lumjax.cuda.tensor import TENSOR
@@ -77,6 +85,10 @@ class _Translation(Flow):
     def __init__(self, module: Module, function: Function, bare: bool) -> None:
         super().__init__(function, THREAD.fields, BLOCK.fields, not bare)
         self.module, self.bare = module, bare
+        every = (x for f in module.functions.values() for x in f.body)
+        self.meets = not bare and any(
+            isinstance(x, Instruction) and orders_blocks(x) for x in every
+        )
         self.ended = False  # whether the last line leaves the block
         self.seen: set[str] = set()
 
@@ -365,7 +377,7 @@ def live_after(function: Function) -> list[frozenset[str]]:
 
 
 def _waits(item: Instruction | Label) -> bool:
-    return isinstance(item, Instruction) and item.parts[0] in _WAIT
+    return isinstance(item, Instruction) and (item.parts[0] in _WAIT or listens(item))
 
 
 def _bits(found: Sequence[str], names: Mapping[str, int]) -> int:
