@@ -434,6 +434,8 @@ def without_windows(emitter: Emitter, tiling: Tiling) -> Tiling:
     if not plain(tiling.lhs, tiling.k):
         outer = [a for a in (*tiling.outer, tiling.m) if a.name in free_names(tiling.lhs)]
         *rest, last = tiling.k
+        if unit_strides([tiling.lhs], tiling.m):  # rows that lie side by side stay so
+            outer, rest, last = outer[:-1], list(tiling.k), tiling.m
         left = copied(emitter, tiling.lhs, dtype, outer, rest, last)
         tiling = tiling if left is None else replace(tiling, lhs=left)
     outer = [a for a in tiling.outer if a.name in free_names(tiling.rhs)]

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from itertools import permutations
 
 from lumjax import dtype as dt
-from lumjax.kernel.emit import CAST, Emitter, Scope
+from lumjax.kernel.emit import CAST, Emitter, Scope, least_stride, unit_strides
 from lumjax.kernel.ir import ApplyValue, LoopKind, StoreStmt
 from lumjax.kernel.prepare import offset
 from lumjax.kernel.rewrite import axis_symbol, rebuild, rewrite
@@ -111,8 +111,9 @@ def copied(
 ) -> Load | None:
     """Append a phase that copies an operand with windows, and load it from there.
 
-    The dims are the axes `outside`, the windows, the axes `inside`, then `column`. None where
-    there are no windows, or they hardly overlap.
+    The dims are the axes `outside`, the windows, the axes `inside`, then `column`; in the order
+    that they have in memory if `column` lies there without gaps. None where there are no windows,
+    or they hardly overlap.
     """
     names = free_names(term)
     if column.name not in names or any(_special(t) for t in subterms(term)):
@@ -124,6 +125,11 @@ def copied(
     if extent(emitter, axes) < _GAIN * extent(emitter, (*single, *(w.u for w in found))):
         return None
     last = of.get(column.name)
+    if last is None and unit_strides([moved], column):
+        between = [Dimension(a, axis_symbol(a)) for a in single if a is not column]
+        between += [Dimension(w.u, w.at) for w in found]
+        between.sort(key=lambda d: least_stride([moved], d.axis), reverse=True)
+        return _copy(emitter, moved, dtype, [*between, Dimension(column, axis_symbol(column))])
     kept = [Dimension(a, axis_symbol(a)) for a in outside if a in single]
     kept += [Dimension(w.u, w.at) for w in found if w is not last]
     kept += [Dimension(a, axis_symbol(a)) for a in inside if a in single]
@@ -134,6 +140,11 @@ def copied(
         kept += split
     else:
         kept.append(Dimension(last.u, last.at))
+    return _copy(emitter, moved, dtype, kept)
+
+
+def _copy(emitter: Emitter, moved: Term, dtype: dt.DType, kept: Sequence[Dimension]) -> Load:
+    """Append a phase that fills a buffer with these dims, and load the operand from there."""
     shape = tuple(d.axis.extent for d in kept)
     buffer = emitter.temporary(math.prod(shape, start=1), dtype)
     _fill(emitter, moved, buffer, [d.axis for d in kept])

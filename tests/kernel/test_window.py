@@ -9,8 +9,8 @@ import lumjax
 import lumjax.numpy as jnp
 from lumjax.config import config
 from lumjax.cpu.objects import host_target
-from lumjax.kernel.ir import Tile
-from lumjax.trace.dim import Expr, evaluate, symbols
+from lumjax.kernel.ir import Let, LoadValue, Loop, LoopKind, StoreStmt, Tile
+from lumjax.trace.dim import Expr, coefficient, evaluate, symbols
 
 
 def convolve(stride, dilation, groups, padding):
@@ -184,6 +184,21 @@ def test_padding_is_written_once_where_features_are_last_too(groups, part):
     assert not kernel.compiled.kernel.scratch
     parts = 16 * 12 * 8 * 9 if part == "dW" else 0
     assert 0 < sum(copies(kernel.compiled.kernel)) <= size + parts
+
+
+@pytest.mark.parametrize("part", ["forward", "dX", "dW"])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_what_windows_read_is_copied_along_memory(part, stride):
+    """Features that are last stay so: nothing is turned."""
+    f, args, _ = case(stride, 1, 1, "SAME", part, "NHWC")
+    _, (kernel,) = kernels(f, *args)
+    (row,) = kernel.compiled.kernel.phases[0].body
+    (columns,) = (s for s in row.body if isinstance(s, Loop))
+    assert columns.kind is LoopKind.VECTOR
+    lets = [s.value for s in columns.body if isinstance(s, Let)]
+    (load,) = (v for v in lets if isinstance(v, LoadValue))
+    (store,) = (s for s in columns.body if isinstance(s, StoreStmt))
+    assert [coefficient(v.offset, columns.var) for v in (load, store)] == [1, 1]
 
 
 def test_a_transposed_convolution_multiplies_no_holes():
