@@ -65,6 +65,7 @@ PROMISES = (
     Promise("train/vae.py", r"vae: ([\d.]+) nats", most=122),
     Promise("train/pinn.py", r"relative error ([\d.]+)%", most=1.5),
     Promise("train/rl.py", r"episodes of (\d+)", least=475),
+    Promise("train/rl.py", r"episodes of (\d+)", least=475, arguments=("--seed", "5")),
     Promise("train/vit.py", r"vit: ([\d.]+)%", least=97.0),
     Promise("train/mixed_precision.py", r"mixed_precision: ([\d.]+)%", least=97.0),
     Promise("train/contrastive.py", r"contrastive: ([\d.]+)%", least=88.0),

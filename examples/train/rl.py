@@ -6,7 +6,8 @@
 are ONE jitted step: `vmap` makes one cart 256, `lax.scan` makes them run. A cart's episode ends
 when it leaves the track, when the pole leans over 12 degrees, or after 500 steps (the rules and
 numbers of Gym's CartPole-v1). Expected in the default 150 steps (1.2 million steps of the carts):
-the mean length of the last episodes is at least 475 of 500, which is what counts as solved.
+the mean length of the last episodes is at least 475 of 500, which is what counts as solved. It was
+with each of the seeds 0 to 23.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ import lumjax
 import lumjax.numpy as jnp
 from lumjax import lax, nn, optim, random
 
-CARTS, HORIZON, EPOCHS, PARTS = 256, 32, 4, 4
-DISCOUNT, TRACE, CLIP, LIMIT = 0.99, 0.95, 0.2, 500
+CARTS, HORIZON, EPOCHS, PARTS = 256, 32, 4, 8
+DISCOUNT, TRACE, CLIP, LIMIT = 0.98, 0.8, 0.2, 500
 
 # ---- the environment: one cart
 
