@@ -16,8 +16,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from lumjax import dtype as dt
+from lumjax.aligned import address_of
 from lumjax.config import config
-from lumjax.cpu import arena
 from lumjax.cpu.render import render, unsupported
 from lumjax.cpu.runtime import Compiled, Program, Step, begin_kernel
 from lumjax.egraph.machine import machine
@@ -74,7 +74,7 @@ class Maker:
 def _native(compiled: Compiled, arrays: Mapping[str, NDArray], sizes: Mapping[str, int]) -> None:
     kernel = compiled.kernel
     places = range(len(kernel.buffers) + len(kernel.sizes))
-    addresses = [arena.address_of(arrays[b.name]) for b in kernel.buffers]
+    addresses = [address_of(arrays[b.name]) for b in kernel.buffers]
     step = Step(compiled, list(places), sizes)
     Program([step]).run([*addresses, *(sizes[n] for n in kernel.sizes)])
 

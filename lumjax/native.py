@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from lumjax.aligned import address_of
 from lumjax.config import config
-from lumjax.cpu import arena
 from lumjax.cpu.render import unsupported
 from lumjax.cpu.runtime import Compiled, Program, Step, begin_kernel, compile_kernels
 from lumjax.kernel.bounds import prove_bounds
@@ -141,7 +141,7 @@ def _runner(compiled: Compiled) -> Any:
     def run(kernel: Kernel, buffers: Mapping[str, NDArray], sizes: Mapping[str, int]) -> None:
         places = range(len(kernel.buffers) + len(kernel.sizes))
         step = Step(compiled, list(places), sizes)
-        addresses = [arena.address_of(buffers[b.name]) for b in kernel.buffers]
+        addresses = [address_of(buffers[b.name]) for b in kernel.buffers]
         Program([step]).run([*addresses, *(sizes[n] for n in kernel.sizes)])
 
     return run

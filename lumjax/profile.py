@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from lumjax import dtype as dt
+from lumjax.aligned import address_of
 from lumjax.cpu import arena
 from lumjax.cpu.runtime import Program, Step
 from lumjax.egraph.plan import Budget, Found, Measured, Plan
@@ -137,7 +138,7 @@ class Runner:
             for name, (buffer, sizes) in named.items():
                 array = _filled(buffer, sizes, rng)
                 self._kept.append(array)
-                table[places[name]] = arena.address_of(array)
+                table[places[name]] = address_of(array)
             self._tables.append(table)
         self._next: Iterator[list[int]] = cycle(self._tables)
 

@@ -14,9 +14,9 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
+from lumjax.aligned import address_of
 from lumjax.config import config
 from lumjax.cpu import arena
-from lumjax.cpu.arena import address_of
 from lumjax.cpu.runtime import AnyStep, Copy, Program
 from lumjax.dtype import DType
 from lumjax.expansion import is_keyed, keys_of, words_of

@@ -14,7 +14,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 FLOORS = {
     "lazy": 0, "record": 0, "errors": 0, "config": 0, "dtype": 0, "tree": 0, "target": 0,
-    "store": 0, "profiler": 0,
+    "store": 0, "profiler": 0, "aligned": 0,
     "trace": 1,
     "ops": 2, "kernel": 2,
     "grad": 3, "egraph": 3, "cpu": 3, "cuda": 3, "debugging": 3,

@@ -30,7 +30,8 @@ SPINE = [
 # Looked up, not passed through: words (floor 0, dims, views, avals, forms, arrays), and the rooms
 # off the spine that the search, the simplifier, calls, reductions, views and public wrappers are.
 WORDS = {
-    "record.py", "errors.py", "config.py", "dtype.py", "tree.py", "target.py", "trace/dim.py",
+    "record.py", "errors.py", "config.py", "dtype.py", "aligned.py", "tree.py", "target.py",
+    "trace/dim.py",
     "trace/expr.py", "trace/indexop.py", "trace/view.py", "trace/aval.py", "trace/form.py",
     "trace/array.py",
 }  # fmt: skip

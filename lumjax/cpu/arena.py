@@ -6,12 +6,11 @@ again.
 
 from __future__ import annotations
 
-import ctypes
 import math
 import mmap
 import os
-import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -19,41 +18,19 @@ from typing import Any
 
 import numpy as np
 
+from lumjax.aligned import ALIGNMENT, SMALL, aligned
 from lumjax.dtype import DType
 
-ALIGNMENT = 64
-SMALL = 1 << 10  # below this NumPy's own alignment is good enough
 LARGE = 1 << 18  # from here on blocks are mapped and recycled, below them NumPy allocates
 HUGE = 2 << 20
 KEPT = 1 << 30  # bytes of idle blocks
 
 _LARGE_PAGES = getattr(mmap, "MADV_HUGEPAGE", None)
-
-
-def _stated(data: np.ndarray[Any, Any]) -> int:
-    return data.__array_interface__["data"][0]
-
-
-_word, _head = ctypes.c_size_t.from_address, object.__basicsize__
-
-
-def _read(data: np.ndarray[Any, Any]) -> int:
-    """The field of NumPy's public array struct, behind what all objects begin with."""
-    return _word(id(data) + _head).value
-
-
-def _fastest() -> Callable[[np.ndarray[Any, Any]], int]:
-    """Stating an address makes a dict of all that is known of the array, ten times as slow as
-    reading it; that is done where it is seen to give the same.
-    """
-    if sys.implementation.name != "cpython":
-        return _stated
-    whole = np.zeros((3, 4))
-    return _read if all(_read(a) == _stated(a) for a in (whole, whole[1:, 2:])) else _stated
-
-
-# Where an array's elements begin.
-address_of = _fastest()
+# Shared memory, which mmap maps unless told otherwise, has no huge pages, and after a fork each
+# process would see what the other writes.
+_OWN: dict[str, int] = (
+    {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
+)
 
 
 class Block:
@@ -74,7 +51,7 @@ class Block:
 
 
 class _Arena:
-    """Idle blocks by size class."""
+    """Idle blocks by size class, the longest idle ones first."""
 
     def __init__(self) -> None:
         self.forget()
@@ -82,32 +59,40 @@ class _Arena:
     def forget(self) -> None:
         """After a fork: idle blocks are fine (copied on write), a held lock would not be."""
         self.lock = threading.RLock()  # a block may be collected while the lock is held
-        self.idle: dict[int, list[tuple[mmap.mmap, int]]] = {}
-        self.kept = 0
+        self.idle: dict[int, deque[tuple[int, mmap.mmap, int]]] = {}
+        self.kept = self.turn = 0
 
     def take(self, size: int) -> Block:
         """A block of at least `size` bytes, its contents arbitrary."""
         size = size_class(size)
         with self.lock:
-            stack = self.idle.get(size)
-            if stack:
-                mapped, address = stack.pop()
+            blocks = self.idle.get(size)
+            if blocks:
+                _, mapped, address = blocks.pop()
                 self.kept -= size
                 return Block(mapped, address, size)
         extra = HUGE if size >= HUGE else ALIGNMENT
-        mapped = mmap.mmap(-1, size + extra)
+        mapped = mmap.mmap(-1, size + extra, **_OWN)
+        start: int = np.frombuffer(mapped, np.uint8).ctypes.data
+        address = -(-start // extra) * extra
         if _LARGE_PAGES is not None and size >= HUGE:
             with suppress(OSError):  # the kernel was built without them
-                mapped.madvise(_LARGE_PAGES)
-        start: int = np.frombuffer(mapped, np.uint8).ctypes.data
-        return Block(mapped, -(-start // extra) * extra, size)
+                mapped.madvise(_LARGE_PAGES, address - start, size // HUGE * HUGE)
+        return Block(mapped, address, size)
 
     def give_back(self, mapped: mmap.mmap, address: int, size: int) -> None:
-        """Keep a block for the next taker, or let it go."""
+        """Keep a block for the next taker, and let those go that were idle for longest."""
+        if size > KEPT:
+            return
+        gone: list[mmap.mmap] = []  # unmapped when the lock is free again
         with self.lock:
-            if self.kept + size <= KEPT:
-                self.kept += size
-                self.idle.setdefault(size, []).append((mapped, address))
+            while self.kept + size > KEPT:
+                oldest = min((b[0][0], n) for n, b in self.idle.items() if b)[1]
+                gone.append(self.idle[oldest].popleft()[1])
+                self.kept -= oldest
+            self.kept += size
+            self.turn += 1
+            self.idle.setdefault(size, deque()).append((self.turn, mapped, address))
 
 
 _arena = _Arena()
@@ -131,17 +116,11 @@ def maker(shape: Sequence[int], dtype: DType) -> Callable[[], np.ndarray[Any, An
     size = math.prod(shape) * dtype.itemsize
     if size < SMALL:
         return partial(np.empty, shape, dtype)
-    return partial(_mapped if size >= LARGE else _aligned, shape, dtype, size)
+    return partial(_mapped if size >= LARGE else aligned, shape, dtype, size)
 
 
 def _mapped(shape: Sequence[int], dtype: DType, size: int) -> np.ndarray[Any, Any]:
     return np.ndarray(shape, dtype, np.asarray(_arena.take(size)))
-
-
-def _aligned(shape: Sequence[int], dtype: DType, size: int) -> np.ndarray[Any, Any]:
-    raw = np.empty(size + ALIGNMENT, np.uint8)
-    start = -address_of(raw) % ALIGNMENT
-    return np.ndarray(shape, dtype, raw, start)
 
 
 @contextmanager

@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from lumjax.aligned import address_of
 from lumjax.cpu import arena
-from lumjax.cpu.arena import address_of
 from lumjax.cuda.device import Device, Lent
 from lumjax.dtype import DType
 from lumjax.trace.array import Array, remote, stored

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from lumjax.cpu.arena import address_of
+from lumjax.aligned import address_of
 from lumjax.cuda import maps, nvrtc, ptx
 from lumjax.cuda.header90 import HEADER_90
 from lumjax.cuda.render import Rendered, parameters, render

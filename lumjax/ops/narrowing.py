@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from lumjax import dtype as dt
+from lumjax.aligned import copied
 from lumjax.config import config
 from lumjax.errors import PrecisionWarning, ScalarRangeError, user_source
 
@@ -47,7 +48,7 @@ def narrowed(x: NDArray, operation: str) -> NDArray:
     """
     dtype = dt.canonicalize(x.dtype)
     if dtype.itemsize == x.dtype.itemsize or not x.size:
-        return np.array(x, dtype)
+        return copied(x, dtype)
     if dt.is_integer(dtype):
         info = np.iinfo(dtype)
         if x.min() < info.min or x.max() > info.max:
@@ -57,9 +58,9 @@ def narrowed(x: NDArray, operation: str) -> NDArray:
                 got=f"{x.dtype} values between {x.min()} and {x.max()}",
                 fix='enable 64-bit types with config.update("enable_x64", True)',
             )
-        return np.array(x, dtype)
+        return copied(x, dtype)
     with np.errstate(all="ignore"):
-        out = np.array(x, dtype)
+        out = copied(x, dtype)
     if config.warn_narrowing and not _said.is_set():
         _complain(x, out, operation)
     return out

@@ -12,7 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
+import lumjax
 import lumjax.dtype as dt
+from lumjax.aligned import address_of
 from lumjax.config import config
 from lumjax.cpu import arena, objects, pool
 from lumjax.cpu.objects import begin_object, host_target, object_code
@@ -358,6 +360,19 @@ def test_the_pool_is_valid_llvm_elsewhere(machine, monkeypatch):
 # ---- the arena
 
 
+def test_arrays_made_from_numpy_start_at_a_line():
+    for dtype in (np.float32, np.float64, np.int64, bool):
+        for given in (
+            np.ones((40, 50), dtype),
+            np.ones((40, 50), dtype).T,
+            np.ones(4000, dtype)[1::2],
+        ):
+            made = lumjax.numpy.asarray(given).data
+            assert made.ctypes.data % 64 == 0
+            assert made.flags.c_contiguous
+            np.testing.assert_array_equal(made, given)
+
+
 def test_arrays_are_aligned_and_blocks_come_back():
     for shape in ((), (0,), (3,), (5, 7), (50, 70), (1000, 1000)):
         for dtype in (dt.bool_, F32, dt.complex128, dt.bfloat16, dt.key):
@@ -395,6 +410,39 @@ def test_the_arena_keeps_no_more_than_its_limit(monkeypatch):
     assert not arena._arena.idle.get(arena.size_class(123 << 20))
 
 
+def test_what_was_idle_for_longest_goes_first(monkeypatch):
+    monkeypatch.setattr(arena, "_arena", arena._Arena())
+    monkeypatch.setattr(arena, "KEPT", 8 << 20)
+    sizes = (1 << 20, 2 << 20, 3 << 20, 1 << 20)
+    blocks = [arena._arena.take(n) for n in sizes]
+    addresses = [b.address for b in blocks]
+    while blocks:
+        del blocks[0]
+    assert arena._arena.kept == 7 << 20
+    with arena.checkout(4 << 20):  # all blocks are of other sizes
+        pass
+    assert arena._arena.kept == 8 << 20  # the first two went
+    with arena.checkout(1 << 20) as a, arena.checkout(3 << 20) as b:
+        assert (a, b) == (addresses[3], addresses[2])
+    with arena.checkout(9 << 20):
+        pass
+    assert not arena._arena.idle.get(arena.size_class(9 << 20))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_child_writes_to_memory_of_its_own():
+    cells = arena.empty((1 << 18,), I64)
+    cells[:] = 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        child = os.fork()
+    if not child:
+        cells[:] = 2
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert (cells == 1).all()
+
+
 def test_size_classes_waste_little():
     for size in (1, 4096, 4097, 10**6, 12345678, 1 << 30):
         assert size <= arena.size_class(size) <= max(8192, size * 9 // 8)
@@ -407,4 +455,4 @@ def test_addresses_are_those_that_numpy_states(dtype):
     locked.flags.writeable = False
     views = (whole, whole[1:, 2:], whole.T, whole[::-1], whole[:0], locked, np.zeros((), dtype))
     for view in views:
-        assert arena.address_of(view) == view.__array_interface__["data"][0]
+        assert address_of(view) == view.__array_interface__["data"][0]
