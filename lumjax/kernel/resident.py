@@ -103,8 +103,12 @@ def residence(
     """
     if not most or not all(direct([r.term]) for r in roots):
         return None
+    seen = [
+        Root(r.buffer, r.axes, t)
+        for r, t in zip(roots, unified([r.term for r in roots]), strict=True)
+    ]
     for in_place in (False, True):  # copies make it faster, if there is room for them
-        found = _Finder(roots, sizes or {}, in_place).residence(most)
+        found = _Finder(seen, sizes or {}, in_place).residence(most)
         if found is not None:
             return found
     return None
@@ -164,8 +168,7 @@ def lies(term: Term, axes: Iterable[Axis]) -> bool:
 class _Finder:
     def __init__(self, roots: Sequence[Root], sizes: Mapping[str, Dim], in_place: bool) -> None:
         self.sizes, self.in_place = sizes, in_place
-        terms = unified([r.term for r in roots])
-        self.roots = [Root(r.buffer, r.axes, t) for r, t in zip(roots, terms, strict=True)]
+        self.roots = list(roots)
         found = dict.fromkeys(t for r in self.roots for t in subterms(r.term))
         self.reductions = [t for t in found if isinstance(t, Reduction)]
         self.axes = {a.name: a for t in self.reductions for a in t.axes}

@@ -5,6 +5,7 @@ of reduced axes alone is computed once.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from weakref import WeakKeyDictionary
 
 from lumjax.kernel.rewrite import axis_symbol, rebuild, rewrite
 from lumjax.kernel.term import (
@@ -20,6 +21,8 @@ from lumjax.kernel.term import (
 )
 from lumjax.trace import dim as dims
 from lumjax.trace.dim import Dim
+
+_nameless: WeakKeyDictionary[Reduction, Reduction] = WeakKeyDictionary()
 
 
 def unified(terms: Sequence[Term]) -> list[Term]:
@@ -42,6 +45,13 @@ def unified(terms: Sequence[Term]) -> list[Term]:
 
 def nameless(term: Reduction) -> Reduction:
     """The reduction with names for its axes that depend on what it reads alone."""
+    known = _nameless.get(term)
+    if known is None:
+        known = _nameless[term] = _without_names(term)
+    return known
+
+
+def _without_names(term: Reduction) -> Reduction:
     order = {n: None for t in subterms(term.body) for n in _names(t)}
     ranked = sorted(term.axes, key=lambda a: list(order).index(a.name) if a.name in order else -1)
     new = {a: Axis(f"_{k}", a.extent) for k, a in enumerate(ranked)}
