@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from lumjax.egraph.walks import beside, together, walk
 from lumjax.kernel.fold import ENOUGH_JOBS, FEW_JOBS
 from lumjax.kernel.fold_shape import FEW_ROWS, LONE_ROWS
+from lumjax.kernel.grouped import FEWEST
 from lumjax.kernel.region import volume
 from lumjax.kernel.roles import Roles
 from lumjax.kernel.row import SHORT
@@ -307,20 +309,6 @@ def _lies(term: Term) -> bool:
     return all(c.op is IndexOp.SYMBOL for c in moving)
 
 
-def walk(load: Load, axis: str) -> int:
-    """How neighbours along an axis lie: 0 side by side or the same, 1 apart, 2 anywhere."""
-    if any(axis in free_names(t) for _, t in load.indices):
-        return 2
-    if axis not in dims.symbols(*load.coords):
-        return 0
-    steps = [dims.coefficient(c, axis) for c in load.coords]
-    if any(s is None for s in steps):
-        return 2
-    *others, last = steps
-    beside = all(same(s, 0) for s in others if s is not None) and isinstance(last, int)
-    return 0 if beside and isinstance(last, int) and abs(last) <= 1 else 1
-
-
 def dot_products(left: Term, right: Term, term: Reduction) -> bool:
     """Whether both sides of a contraction lie along the sum: then neither is copied."""
     return any(_runs(left, a) and _runs(right, a) for a in term.axes)
@@ -416,7 +404,7 @@ class _Rows:
         for term in self._nested() if self.reduced.difference(self.grid) else ():
             names = sorted(a.name for a in term.axes)
             loads = [t for t in _inside(term.body) if isinstance(t, Load)]
-            along = max(names, key=lambda n: sum(_beside(t, n) for t in loads), default="")
+            along = max(names, key=lambda n: sum(beside(t, n) for t in loads), default="")
             if along and self.vector not in self.grid:
                 found.update(dict.fromkeys(loads, along))
         return found
@@ -426,12 +414,26 @@ class _Rows:
         if not self.reduced:
             return kept[-1] if kept else ""
         loads = [t for t in self.terms if isinstance(t, Load)]
-        sides = {n: sum(_beside(t, n) for t in loads) for n in (*self.reduced, *self.grid)}
+        sides = {n: sum(beside(t, n) for t in loads) for n in (*self.reduced, *self.grid)}
         inside = max(sorted(self.reduced), key=lambda n: sides[n])
         best = max(self.grid, key=lambda n: (sides[n], n == kept[-1]), default=inside)
+        if self._grouped(loads, inside):
+            return inside
         if extent_of([inside], self.axes) < SHORT <= extent_of([best], self.axes):
             return best
         return best if sides[best] > sides[inside] else inside
+
+    def _grouped(self, loads: Sequence[Load], inside: str) -> bool:
+        """Whether vectors run across groups of few neighbours: see kernel/grouped.py."""
+        few = extent_of([inside], self.axes)
+        places = extent_of(sorted(self.reduced - {inside}), self.axes)
+        if not 1 < few < SHORT or places < FEWEST or not self._alike():
+            return False
+        mine = [t for t in loads if inside in free_names(t)]
+        return any(
+            few * extent_of([g], self.axes) >= LANES and all(together(t, g, inside) for t in mine)
+            for g in self.grid
+        )
 
     def _order(self, kept: Sequence[str]) -> list[str]:
         """The loops, outermost first; the vector loop last but for loops inside of its columns."""
@@ -499,11 +501,6 @@ class _Rows:
                 found[t] = found.get(t, 0) + 1
                 stack.extend(children(t))
         return found
-
-
-def _beside(load: Load, axis: str) -> bool:
-    """Whether an axis runs along memory."""
-    return axis in dims.symbols(*load.coords) and walk(load, axis) == 0
 
 
 # ---- loops over tiles

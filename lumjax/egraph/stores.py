@@ -22,8 +22,8 @@ from lumjax.egraph.cost import (
     resident_time,
     term_flops,
 )
-from lumjax.egraph.features import walk
 from lumjax.egraph.layout import BLOCKS, RESIDENT, Layout, Members, Names, names, over, rebuilt
+from lumjax.egraph.walks import walk
 from lumjax.egraph.workspace import held, workspace
 from lumjax.kernel.blocked import Blocks, blocked
 from lumjax.kernel.emit import Reject

@@ -16,9 +16,9 @@ from lumjax.egraph.features import (
     most_read,
     oriented,
     spread,
-    walk,
     windows,
 )
+from lumjax.egraph.walks import walk
 from lumjax.kernel.blocked import Blocks
 from lumjax.kernel.contract import DEEP, MOST_PARTS, REUSED, SHALLOW, TILE_WORK, WIDE
 from lumjax.kernel.fold_shape import FEW_ROWS, MOST_TURNED

@@ -26,14 +26,14 @@ class Joined:
     def place(self, expr: Dim) -> Dim:
         """An index expression in terms of the axis of both."""
         whole = axis_symbol(self.both)
-        if _as_one(expr, self.outer, self.inner):
+        if as_one(expr, self.outer, self.inner):
             return dims.substitute(expr, {self.outer.name: 0, self.inner.name: whole})
         quotient = dims.floor_divide(whole, self.inner.extent)
         rest = dims.remainder(whole, self.inner.extent)
         return dims.substitute(expr, {self.outer.name: quotient, self.inner.name: rest})
 
 
-def _as_one(expr: Dim, outer: Axis, inner: Axis) -> bool:
+def as_one(expr: Dim, outer: Axis, inner: Axis) -> bool:
     """Whether an expression steps through both axes as through one."""
     far, near = dims.coefficient(expr, outer.name), dims.coefficient(expr, inner.name)
     return far is not None and near is not None and dims.same(far, near * inner.extent)
@@ -47,7 +47,7 @@ def _walked(body: Term, outer: Axis, inner: Axis) -> bool:
             exprs += [*t.coords, t.valid]
         elif isinstance(t, Index):
             exprs.append(t.expr)
-    return all(_as_one(e, outer, inner) for e in exprs)
+    return all(as_one(e, outer, inner) for e in exprs)
 
 
 def join(

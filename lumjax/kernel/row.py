@@ -27,6 +27,7 @@ from lumjax.kernel.emit import (
     unit_strides,
     walked_better,
 )
+from lumjax.kernel.grouped import emit_grouped, grouped
 from lumjax.kernel.ir import LoadValue, LoopKind, StoreStmt
 from lumjax.kernel.prepare import offset
 from lumjax.kernel.rewrite import axis_symbol
@@ -93,8 +94,12 @@ def emit_rows(emitter: Emitter, roots: Sequence[Root]) -> None:
     found = reductions(r.term for r in roots)
     grid = grid_axes(roots, found)
     column = vector_axis(emitter, roots, found, grid)
-    body = Row(emitter, found, stores(emitter, roots, (a.name for a in grid)))
     per_row = row_work(emitter, roots, found, grid)
+    way = grouped(emitter, roots, found, grid)
+    if way is not None:
+        emit_grouped(emitter, roots, segments(found), way, per_row)
+        return
+    body = Row(emitter, found, stores(emitter, roots, (a.name for a in grid)))
     if column is None:
         over_rows(emitter, grid, per_row, lambda scope: body.emit(scope, LoopKind.VECTOR))
         return

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lumjax import dtype as dt
-from lumjax.kernel.ir import Loop, LoopKind
+from lumjax.kernel.ir import Let, LoadValue, Loop, LoopKind
 from lumjax.kernel.lower import Reject, lower
 from lumjax.kernel.term import Load
 from lumjax.trace import dim as dims
@@ -81,6 +81,58 @@ def test_layer_norm():
     out = op("add", op("mul", op("mul", centred, scale), load("g", k)), load("h", k))
     kernel = check(group(root("o", (b, t, k), out), root("s", (b, t), scale)))
     assert len(kernel.phases) == 1
+
+
+@pytest.mark.parametrize("dtype", [dt.float32, dt.bfloat16, dt.float64])
+@pytest.mark.parametrize(("groups", "features"), [(4, 4), (5, 3), (3, 6)])
+def test_rows_of_groups_run_along_memory(groups, features, dtype):
+    """A group's few features fill no vector, and groups side by side lie apart: columns run over
+    both.
+    """
+    n, p, g, f = axis("n", 9), axis("p", 12), axis("g", groups), axis("f", features)
+    x, given = load("x", n, p, g, f, dtype=dtype), load("m", n, g, dtype=dtype)
+    places = 1.0 / (p.extent * f.extent)
+
+    def average(body):
+        return op("mul", reduce(SUM, (p, f), body), lit(places, dtype))
+
+    centred = op("sub", op("sub", x, given), average(x))
+    scale = op("sqrt", op("add", average(op("mul", centred, centred)), lit(1.0, dtype)))
+    top = reduce(MAX, (p, f), centred)
+    out = op("add", op("div", centred, scale), op("mul", top, load("b", g, f, dtype=dtype)))
+    kernel = check(
+        group(root("o", (n, p, g, f), out), root("s", (n, g), scale)),
+        tolerance=5e-2 if dtype == dt.bfloat16 else 1e-5,
+    )
+    assert kernel.programs == ("ROW",)
+    for loop in vectors(s for p in kernel.phases for s in p.body):
+        for load_ in loaded(loop.body):
+            step = dims.coefficient(load_.offset, loop.var)
+            assert step is not None
+            assert dims.same(step, 0) or dims.same(step, 1)
+
+
+def vectors(stmts):
+    for s in stmts:
+        if isinstance(s, Loop) and s.kind is LoopKind.VECTOR:
+            yield s
+        yield from vectors(getattr(s, "body", ()))
+
+
+def loaded(stmts):
+    for s in stmts:
+        if isinstance(s, Let) and isinstance(s.value, LoadValue):
+            yield s.value
+        yield from loaded(getattr(s, "body", ()))
+
+
+@pytest.mark.parametrize("order", ["npfg", "gpfn", "pnfg", "nfpg"])
+def test_groups_that_do_not_lie_before_their_features_are_no_columns(order):
+    sizes = {"n": 9, "p": 11, "g": 4, "f": 3}
+    axes = {k: axis(k, v) for k, v in sizes.items()}
+    x = load("x", *(axes[k] for k in order))
+    total = reduce(SUM, (axes["p"], axes["f"]), x)
+    check(group(root("o", (axes["n"], axes["g"]), op("mul", total, total))))
 
 
 def layer_norm_backward(i, k):
