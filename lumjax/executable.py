@@ -265,6 +265,10 @@ class Executable:
         """How often all threads wait for each other in a call."""
         return self.runner.launches
 
+    def loop_words(self) -> list[str]:
+        """What became of each loop, as far as that is more than native code."""
+        return self.runner.loop_words() if isinstance(self.runner, Runner) else []
+
     def labels(self) -> list[Label]:
         """What kernels are called in a trace."""
         return labels_of(self.stages, self.target)
@@ -312,6 +316,10 @@ class Interpreted(Executable):
     def launches(self) -> int:
         """None: nothing runs in native code."""
         return 0
+
+    def loop_words(self) -> list[str]:
+        """No loop became anything."""
+        return []
 
     def timeline(self, shapes: Sequence[Sequence[int]] | None = None) -> Timeline:
         """Nothing is planned, so nothing is known."""

@@ -37,7 +37,7 @@ from lumjax.target import Target
 from lumjax.timeline import Timeline
 from lumjax.trace.core import Eqn, Jaxpr
 from lumjax.trace.dim import estimate, evaluate
-from lumjax.trace.form import Choose, Nest
+from lumjax.trace.form import Choose, Nest, Repeat
 from lumjax.trace.show import equation, show
 
 SECONDS = 30.0  # for finding the rules that plans are owed to, all regions together
@@ -58,6 +58,10 @@ class Made(Protocol):
 
     def timeline(self) -> Timeline:
         """What it holds in memory."""
+        ...
+
+    def loop_words(self) -> list[str]:
+        """What became of each loop, as far as that is more than native code."""
         ...
 
 
@@ -201,6 +205,7 @@ class Reader:
         self.sources: dict[str, list[str]] = {}
         self.deadline = time.perf_counter() + SECONDS
         self.seen: dict[str, Searched] = {}
+        self.loops = iter(executable.loop_words())
 
     def insight(self) -> Insight:
         """Everything."""
@@ -266,6 +271,9 @@ class Reader:
         self, number: int, stage: Nested, times: int, waiting: list[tuple[Stage, int]]
     ) -> Looped:
         says, names, steps = loop_words(stage.form)
+        if isinstance(stage.form, Repeat) and number < len(self.executable.stages):
+            more = next(self.loops, None)
+            says += f"; {more}" if more else ""
         parts: list[tuple[str, tuple[int, ...]]] = []
         for name, program in zip(names, stage.programs, strict=True):
             first = len(waiting)

@@ -56,6 +56,11 @@ class Launcher(Runner):
         """The kernels of a segment."""
         return Launches(self.device, segment.steps, lambda s: kernels[s.compiled.digest].texts)
 
+    def loop_words(self) -> list[str]:
+        """Why each loop is one kernel, or launches."""
+        made = (p for p in self.programs if isinstance(p, Launches))
+        return [words for p in made for words in p.loop_words(self._table)]
+
     def run(self, args: Sequence[Value]) -> list[Array]:
         """Run on one value for each input that is no constant.
 

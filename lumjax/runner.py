@@ -167,6 +167,10 @@ class Runner:
         """How often all threads wait for each other in a call."""
         return sum(p.launches for p in self.programs)
 
+    def loop_words(self) -> list[str]:
+        """What became of each loop, as far as that is more than native code."""
+        return []
+
     @property
     def scratch(self) -> int:
         """Bytes that the threads have while kernels run."""

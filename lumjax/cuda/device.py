@@ -20,6 +20,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from lumjax.cuda import maps, nvrtc
+from lumjax.cuda.occupancy import Card
+from lumjax.cuda.persistent import Persistent
 from lumjax.dtype import DType, canonicalize
 from lumjax.errors import ArgumentTypeError, LumjaxError, UnsupportedError
 from lumjax.kernel.ir import Kernel
@@ -42,7 +44,8 @@ class DeviceError(LumjaxError, RuntimeError):
 @record(eq=False)
 class Function:
     """A phase of a kernel on the device: a handle of its own, and how it is launched. `parameters`:
-    bytes of the kernel's part of the parameter block.
+    bytes of the kernel's part of the parameter block. `loop`: the loop that it is, whose blocks
+    must all be there at once.
     """
 
     handle: Any
@@ -52,6 +55,7 @@ class Function:
     kernel: Kernel
     phase: int
     parameters: int
+    loop: Persistent | None = None
 
 
 class Held(Protocol):
@@ -86,8 +90,12 @@ class Device(Protocol):
         """The device as a target."""
         ...
 
-    def load(self, text: str, names: Sequence[str]) -> list[Any]:
-        """Compile CUDA C and load it: a handle for each kernel."""
+    def card(self) -> Card | None:
+        """What its units have; None if it can't start all blocks of a kernel at once."""
+        ...
+
+    def load(self, text: str, names: Sequence[str], together: bool = False) -> list[Any]:
+        """Compile CUDA C and load it: a handle for each kernel, whose blocks start `together`."""
         ...
 
     def alloc(self, size: int) -> Any:
@@ -223,12 +231,27 @@ class Cupy:
             raise _lacking("compute capability 8.0 or later", f"{major}.{minor}", "use another GPU")
         return _NEWEST.get(major, f"sm_{major}{minor}")
 
-    def load(self, text: str, names: Sequence[str]) -> list[Any]:
-        """Compile CUDA C and load it."""
+    def card(self) -> Card | None:
+        """The device as the driver describes it."""
+        a = self._attributes
+        if not a.get("CooperativeLaunch"):
+            return None
+        return Card(
+            "the GPU", self.arch, int(a["MultiProcessorCount"]),
+            int(a["MaxThreadsPerMultiProcessor"]), int(a.get("MaxBlocksPerMultiprocessor", 16)),
+            int(a["MaxSharedMemoryPerMultiprocessor"]), int(a["MaxSharedMemoryPerBlockOptin"]),
+            int(a["MaxRegistersPerMultiprocessor"]),
+        )  # fmt: skip
+
+    def load(self, text: str, names: Sequence[str], together: bool = False) -> list[Any]:
+        """Compile CUDA C and load it. The driver refuses a launch whose blocks can't all be there
+        if they are to start together.
+        """
         made = nvrtc.cubin(text, self.arch)
         path = self._folder / f"{hashlib.sha256(text.encode()).hexdigest()}.cubin"
         path.write_bytes(made.code)
-        module = self._cupy.RawModule(path=str(path))
+        more = {"enable_cooperative_groups": True} if together else {}
+        module = self._cupy.RawModule(path=str(path), **more)
         return [module.get_function(name) for name in names]
 
     def alloc(self, size: int) -> Any:

@@ -14,6 +14,8 @@ import numpy as np
 
 from lumjax.cuda import maps, ptx
 from lumjax.cuda.device import Function, Held, Lent
+from lumjax.cuda.occupancy import A100, H200, Card
+from lumjax.cuda.persistent import memory_of as memory_of_loop
 from lumjax.cuda.runtime import emulated_target, load, memory_of
 from lumjax.errors import UnsupportedError
 from lumjax.record import record
@@ -44,8 +46,13 @@ class Processor:
         """The device as a target."""
         return emulated_target(self._arch)
 
-    def load(self, text: str, names: Sequence[str]) -> list[Any]:
+    def card(self) -> Card:
+        """The architecture's largest."""
+        return H200 if self._arch == H200.arch else A100
+
+    def load(self, text: str, names: Sequence[str], together: bool = False) -> list[Any]:
         """Compile CUDA C and load it."""
+        del together  # the executor sees whether blocks wait for each other
         made = load(text)
         return [made[n] for n in names]
 
@@ -75,6 +82,15 @@ class Processor:
 
         Raises ptx.ExecutionError for what a kernel must not do.
         """
+        if function.loop is not None:
+            words = struct.unpack(
+                f"{function.parameters // 8}q", ctypes.string_at(table, function.parameters)
+            )
+            memory = memory_of_loop(function.loop, table, words)
+            self._kernel = None
+            grid, block = (blocks,), (function.threads,)
+            function.handle.launch(memory, grid, block, [np.int64(table)], function.shared)
+            return
         kernel, same = function.kernel, self._kernel
         count = len(kernel.buffers) + len(kernel.sizes)
         if same is not None and same[0] is kernel and same[1] == table and function.phase > same[2]:

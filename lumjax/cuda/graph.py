@@ -19,9 +19,11 @@ import numpy as np
 
 from lumjax.cpu.runtime import AnyStep, Choice, Loop, Step
 from lumjax.cuda import maps
+from lumjax.cuda.chosen import Chosen, choose
 from lumjax.cuda.device import Device, DeviceError, Function
 from lumjax.cuda.host import run_steps
 from lumjax.cuda.memory import lock
+from lumjax.cuda.persistent import LINE, UNKNOWN
 from lumjax.cuda.render import Launch, Rendered, parameters
 from lumjax.cuda.warpgroup import place_of_maps
 from lumjax.kernel.ir import Kernel, Phase
@@ -122,6 +124,8 @@ class Launches:
         self._room = 0  # bytes of the parameter block
         self._graphs: dict[tuple[Launched, ...], Callable[[], None]] = {}
         self._asks = any(map(asks, steps))
+        self._loops: dict[int, tuple[Loop, Chosen, Function | None]] = {}
+        self._values: Sequence[int] = ()
         self._parts: list[_Part] | None = None
 
     @property
@@ -144,6 +148,7 @@ class Launches:
 
         Raises DeviceError, with the number of the step, for what can't be launched.
         """
+        self._values = values
         if self._asks:
             run_all(Asking(self), self.steps, list(values))
             return
@@ -167,6 +172,26 @@ class Launches:
                 for k, (h, x) in enumerate(zip(handles, made.launches, strict=True))
             ]
         return self._functions[key]
+
+    def loop(self, loop: Loop) -> tuple[Chosen, Function | None]:
+        """What became of a loop, and its kernel if it is one."""
+        if id(loop) not in self._loops:
+            chosen, function = choose(loop, self._values, self.device.card()), None
+            made = chosen.kernel
+            if made is not None:
+                (handle,) = self.device.load(made.text, [made.name], together=True)
+                function = Function(
+                    handle, made.threads, made.shared, made.name, COPIED, 0, made.bytes, made
+                )
+            self._loops[id(loop)] = loop, chosen, function
+        return self._loops[id(loop)][1:]
+
+    def loop_words(self, values: Sequence[int]) -> list[str]:
+        """What became of each loop. `values` has the sizes of the table."""
+        self._values = self._values or values
+        loops = [s for s in self.steps if isinstance(s, Loop)]
+        words = (None if x.length is None else self.loop(x)[0].why for x in loops)
+        return [w or f"launches: {UNKNOWN}" for w in words]
 
     def charts(self, step: Step) -> tuple[maps.Numbers, ...]:
         """The tensor maps of a step's second text; none if it has no such text or they can't be."""
@@ -279,6 +304,23 @@ class _Tape:
                 pair = (Launched(f, x.blocks(jobs), at, self.step) for x, f in (first, second))
                 self._work.append((next(pair), next(pair)))
         self._bounded()
+
+    def repeat(self, loop: Loop, table: Sequence[int]) -> bool:
+        """A loop as one kernel, if it is one."""
+        if loop.length is None:
+            return False
+        chosen, function = self.launches.loop(loop)
+        made = chosen.kernel
+        if made is None or function is None:
+            return False
+        self._parameters += [0] * (-len(self._parameters) % LINE)
+        at = len(self._parameters)
+        self._parameters += [w.number if w.place is None else table[w.place] for w in made.words]
+        self._parameters += [0] * (made.counter + LINE - len(made.words))
+        launched = Launched(function, chosen.blocks, at, self.step)
+        self._work.append((launched, launched))
+        self._bounded()
+        return True
 
     def _pad(self, count: int) -> None:
         """On to where a tensor map may begin."""

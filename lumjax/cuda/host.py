@@ -1,9 +1,9 @@
 """Steps of a program as the host runs them: launches, copies, loops and choices, one after the
 other on a table of addresses and sizes.
 
-A loop does no work of its own. Before each of its steps the table is told where the step's carry,
-rows and results lie; carries alternate between two buffers. Only a test's result and a choice's
-number are read back.
+A loop that is no kernel (`persistent.py`) does no work of its own. Before each of its steps the
+table is told where the step's carry, rows and results lie; carries alternate between two buffers.
+Only a test's result and a choice's number are read back.
 """
 
 from __future__ import annotations
@@ -29,6 +29,10 @@ class Launching(Protocol):
         """What the device holds, when all launched before is done."""
         ...
 
+    def repeat(self, loop: Loop, table: Sequence[int]) -> bool:
+        """Run a loop as one kernel, if it is one."""
+        ...
+
 
 def run_steps(device: Launching, steps: Sequence[AnyStep], table: list[int]) -> None:
     """Run steps in order; loops write into the table."""
@@ -39,7 +43,8 @@ def run_steps(device: Launching, steps: Sequence[AnyStep], table: list[int]) -> 
             case Copy():
                 device.copy(table[step.target], table[step.source], table[step.size])
             case Loop():
-                _repeat(device, step, table)
+                if not device.repeat(step, table):
+                    _repeat(device, step, table)
             case Choice():
                 _choose(device, step, table)
             case Bound():

@@ -102,23 +102,50 @@ def render(kernel: Kernel, pipelines: bool = False) -> Rendered:
     return Rendered(text, tuple(p.launch for p in made))
 
 
-class _Phase:
-    """One phase's function."""
+@record
+class Part:
+    """A phase as a function of the device: for kernels that do several, one after the other. How
+    many bytes of shared memory it takes; whether each thread has a job of its own.
+    """
 
-    def __init__(self, kernel: Kernel, phase: Phase, name: str, maps: int | None = None) -> None:
-        self.kernel, self.phase, self.maps = kernel, phase, maps
+    text: str
+    shared: int
+    each: bool
+
+
+def threads_of(kernel: Kernel) -> int:
+    """The threads of a block that goes with all of a kernel's phases."""
+    return max(_Phase(kernel, phase, "").launch.threads for phase in kernel.phases)
+
+
+def part(kernel: Kernel, phase: Phase, name: str, threads: int) -> Part:
+    """A phase as `void NAME(const i64* table, u8* lj_scratch, i64 lj_first)`, called by all threads
+    of a block of so many. Jobs go to blocks from `lj_first` on. Nothing that it reads is taken to
+    stay what it is.
+    """
+    made = _Phase(kernel, phase, name, None, threads)
+    return Part(made.text(), made.shared, made.launch.each)
+
+
+class _Phase:
+    """One phase's function; `inside` is how many threads a kernel has that it is a part of."""
+
+    def __init__(
+        self, kernel: Kernel, phase: Phase, name: str, maps: int | None = None, inside: int = 0
+    ) -> None:
+        self.kernel, self.phase, self.maps, self.inside = kernel, phase, maps, inside
         hints = dict(zip(kernel.sizes, kernel.extents, strict=False))
         shared = [s for s in kernel.scratch if s.buffer.name in self._mentioned()]
         self.scratch = shared
         work = list(_parallel(phase.body))
         each = not work and not shared
-        threads = WARP if each else _threads(work, hints)
+        threads = inside or (WARP if each else _threads(work, hints))
         self.held = sum(_padded(s.elements * s.buffer.dtype.itemsize) for s in shared)
         slice_ = sum(tile.shared_bytes(s, threads) for s in _tiles(phase.body))
         room = self.held + tile.SLICES * slice_ <= MOST_SHARED
         self.slices = tile.SLICES if room else tile.SLICES - 1
         self.shared = self.held + self.slices * slice_
-        self.dynamic = self.shared if self.shared > STATIC_SHARED else 0
+        self.dynamic = self.shared if self.shared > STATIC_SHARED or inside else 0
         self.launch = Launch(name, threads, each, self.dynamic)
         self.pipeline: Pipeline | None = None
         if maps is not None and not shared and len(work) == 1 and isinstance(work[0], Tile):
@@ -140,6 +167,9 @@ class _Phase:
             f'extern "C" __global__ void __launch_bounds__({launch.threads}, 1)\n'
             f"{launch.name}(const i64* __restrict__ table) {{"
         )
+        if self.inside:
+            head = (f"LJ void {launch.name}(const i64* const table, u8* const lj_scratch, "
+                    "const i64 lj_first) {")  # fmt: skip
         tiles = tile.render_tile
         if self.pipeline is not None and self.maps is not None:
             tiles = Rendering(self.pipeline, self.maps)
@@ -150,9 +180,9 @@ class _Phase:
         body.slices, body.offset = self.slices, self.held if self.dynamic else None
         job = blocks.name_of(self.phase.job)
         jobs = body.index(self.phase.jobs)
-        first, step = ("blockIdx.x", "gridDim.x")
+        first, step = ("lj_first" if self.inside else "blockIdx.x", "gridDim.x")
         if launch.each:
-            first = f"(i64)blockIdx.x * {launch.threads} + threadIdx.x"
+            first = f"(i64){first} * {launch.threads} + threadIdx.x"
             step = f"(i64)gridDim.x * {launch.threads}"
         with body.scope(f"for (i64 {job} = {first}, lj_jobs = {jobs}; {job} < lj_jobs; "
                         f"{job} += {step})"):  # fmt: skip
@@ -170,12 +200,13 @@ class _Phase:
                 kind = storage_type(buffer.dtype)
                 only = buffer.name in inputs
                 full = f"const {kind}* __restrict__" if only else f"{kind}*"
+                full = full.removesuffix(" __restrict__") if self.inside else full
                 name = blocks.name_of(buffer.name)
                 yield f"{full} const {name} = ({'const ' if only else ''}{kind}*)table[{k}];"
                 yield f"__builtin_assume(__isGlobal({name}));"
         for k, name in enumerate(kernel.sizes, len(kernel.buffers)):
             yield f"const i64 {blocks.name_of(name)} = table[{k}];"
-        if self.dynamic:
+        if self.dynamic and not self.inside:
             yield "extern __shared__ __align__(16) u8 lj_scratch[];"
         offset = 0
         for s in self.scratch:

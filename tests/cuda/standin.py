@@ -105,7 +105,10 @@ class Module(types.SimpleNamespace):
         self.log = log = []
         attributes = {"ComputeCapabilityMajor": 9, "ComputeCapabilityMinor": 0,
                       "L2CacheSize": 60 << 20, "MultiProcessorCount": 132,
-                      "MaxSharedMemoryPerMultiprocessor": 228 << 10}  # fmt: skip
+                      "MaxSharedMemoryPerMultiprocessor": 228 << 10,
+                      "MaxThreadsPerMultiProcessor": 2048, "MaxBlocksPerMultiprocessor": 32,
+                      "MaxSharedMemoryPerBlockOptin": 227 << 10,
+                      "MaxRegistersPerMultiprocessor": 1 << 16, "CooperativeLaunch": 1}  # fmt: skip
         runtime = types.SimpleNamespace(
             memcpyDefault=4, streamCaptureModeThreadLocal=1, getDeviceCount=lambda: 2,
             memGetInfo=lambda: (7, 11), memcpyAsync=self.copy, memsetAsync=None,
@@ -154,7 +157,7 @@ class Gpu(device.Cupy):
         super().__init__()
         self.processor = Processor()
 
-    def load(self, text, names):
+    def load(self, text, names, together=False):
         made = load(text)
         return [made[n] for n in names]
 

@@ -20,8 +20,10 @@ import pytest
 import lumjax
 import lumjax.numpy as jnp
 from lumjax.cuda import device, graph, maps, ptx
+from lumjax.cuda.chosen import Chosen
 from lumjax.cuda.device import DeviceError
 from lumjax.cuda.graph import COPIED
+from lumjax.cuda.occupancy import A100
 from lumjax.cuda.runtime import emulated_target, load
 from lumjax.errors import DonationError, UnsupportedError
 from lumjax.trace.array import again, stored
@@ -48,7 +50,10 @@ class Pretended:
     def info(self):
         return emulated_target(self.arch)
 
-    def load(self, text, names):
+    def card(self):
+        return A100
+
+    def load(self, text, names, together=False):
         made = load(text)
         self.log.append(("load", *names))
         return [made[n] for n in names]
@@ -171,6 +176,7 @@ def test_a_loop_of_known_length_is_unrolled_into_one_graph(name, pretended):
 
 def test_a_long_loop_is_several_graphs(pretended, monkeypatch):
     monkeypatch.setattr(graph, "MOST", 4)
+    monkeypatch.setattr(graph, "choose", lambda *_: Chosen("launches: for a test"))
     (x,) = arrays((30, 3))
     f = lumjax.jit(LOOPS["scan"], backend="cuda", search=0)
     for _ in range(2):
