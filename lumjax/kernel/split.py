@@ -44,6 +44,9 @@ from lumjax.trace.dim import Dim
 MOST_PARTS = 64
 ENOUGH_JOBS = 8
 COLUMNS = 16  # more columns than this are accumulated in memory, row by row
+SHORT_ROW = 8  # points that do not fill a vector
+LONG = 64  # rows for which each has a lane of its own
+BLOCK = 256  # rows between two additions to partial results
 SHORT = 16  # sums no longer than this are not shared out for the sake of their columns
 
 
@@ -181,6 +184,7 @@ def emit_split(emitter: Emitter, roots: Sequence[Root], split: Split) -> None:
     total = sum(
         extent(emitter, _kept(t, split)) * reduction_work(emitter, [t]) for t in split.across
     )
+    total += extent(emitter, split.axes) * reduction_work(emitter, split.within)
     count = min(max(total // WORK_PER_JOB, 1), MOST_PARTS)
     chunk = emitter.chunk(max(1, -(-extent(emitter, split.axes) // count)))
     jobs = dims.ceiling_divide(rows, chunk)
@@ -188,7 +192,9 @@ def emit_split(emitter: Emitter, roots: Sequence[Root], split: Split) -> None:
     top = Scope(bound={name := emitter.fresh("job")})
     job = dims.symbol(name)
     begin, end = job * chunk, dims.minimum(job * chunk + chunk, rows)
-    if split.within or not all(_crosses(r, split) for r in roots) or _wide(emitter, split):
+    if _short(emitter, roots, split):
+        _rows_in_lanes(emitter, roots, split, parts, top, job, (begin, end))
+    elif split.within or not all(_crosses(r, split) for r in roots) or _wide(emitter, split):
         _walk_rows(emitter, roots, split, parts, top, job, (begin, end))
     else:
         emitter.ranges[split.axes[0].name] = begin, end
@@ -271,6 +277,80 @@ def _walk_rows(
             body.emit(scope, LoopKind.VECTOR)
     for part, name in scalars.items():
         top.add(StoreStmt(part.buffer, part.at(job), Ref(name, held(part.term))))
+
+
+# ---- the first phase where rows are short: each in a lane of its own
+
+
+def _short(emitter: Emitter, roots: Sequence[Root], split: Split) -> bool:
+    """Whether rows have too few points for vectors, and there are many of them."""
+    if not split.within or len(split.axes) != 1 or extent(emitter, split.axes) < LONG:
+        return False
+    if any(t.axes != frozenset(split.axes) for t in split.across):
+        return False
+    inner = {a for t in split.within for a in t.axes}
+    inner |= {a for r in roots if not _crosses(r, split) for a in r.axes if a not in split.axes}
+    inner |= {a for t in split.across for a in _kept(t, split)}
+    return extent(emitter, inner) < SHORT_ROW
+
+
+def _rows_in_lanes(
+    emitter: Emitter,
+    roots: Sequence[Root],
+    split: Split,
+    parts: Sequence[Part],
+    top: Scope,
+    job: Dim,
+    share: tuple[Dim, Dim],
+) -> None:
+    """Block by block of rows: what is added up across them is kept until the block is done."""
+    (rows,) = split.axes
+    last = stores(emitter, [r for r in roots if not _crosses(r, split)], (rows.name,))
+    kept = {p: _kept_rows(emitter, p) for p in parts}
+    begin = emitter.fresh("b")
+    start = dims.symbol(begin, 0)
+    for part, buffer in kept.items():
+        _fill(emitter, part, top, job)
+        at = _of_row(part, axis_symbol(rows) - start)
+        statement = partial(_keep, emitter, part.term, buffer, at)
+        last.setdefault(part.axes, []).append((part.term.body, statement))
+    body = Row(emitter, split.within, last)
+    with top.loop(begin, share[1], begin=share[0], step=BLOCK) as block:
+        end = dims.minimum(start + BLOCK, share[1])
+        with block.loop(rows.name, end, LoopKind.VECTOR, start) as lanes:
+            body.emit(lanes, LoopKind.SERIAL)
+        for part, buffer in kept.items():
+            add = partial(_add_block, emitter, part, buffer, job, end - start)
+            emitter.nest(part.axes, block, LoopKind.SERIAL, add)
+
+
+def _kept_rows(emitter: Emitter, part: Part) -> Buffer:
+    size = emitter.size(math.prod((a.extent for a in part.axes), start=BLOCK))
+    assert size is not None, "short rows have constant sizes"
+    return emitter.local(size, held(part.term))
+
+
+def _of_row(part: Part, row: Dim) -> Dim:
+    shape = tuple(a.extent for a in part.axes)
+    return offset(shape, map(axis_symbol, part.axes)) * BLOCK + row
+
+
+def _keep(emitter: Emitter, term: Reduction, buffer: Buffer, at: Dim, scope: Scope) -> None:
+    scope.add(StoreStmt(buffer, at, emitter.body(term, scope)))
+
+
+def _add_block(
+    emitter: Emitter, part: Part, buffer: Buffer, job: Dim, count: Dim, scope: Scope
+) -> None:
+    """Add a block's rows to the job's partial result."""
+    name = emitter.accumulator(part.term, scope)
+    row = emitter.fresh("r")
+    with scope.loop(row, count, LoopKind.VECTOR) as inner:
+        inner.add(Accumulate(name, LoadValue(buffer, _of_row(part, dims.symbol(row, 0)))))
+    before = LoadValue(part.buffer, part.at(job))
+    dtype = held(part.term)
+    total = ApplyValue(combine(part.term.op), (before, Ref(name, dtype)), dtype)
+    scope.add(StoreStmt(part.buffer, part.at(job), total))
 
 
 def _fill(emitter: Emitter, part: Part, top: Scope, job: Dim) -> None:

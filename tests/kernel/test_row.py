@@ -157,6 +157,41 @@ def test_layer_norm_backward_is_one_kernel(n):
         assert kernel.workspace
 
 
+@pytest.mark.parametrize("n", [64, 301, 1000])
+@pytest.mark.parametrize("m", [2, 3])
+def test_many_short_rows_have_a_lane_each(n, m):
+    """A policy with two actions: its loss, and gradients that are added up over the batch."""
+    i, k = axis("i", n), axis("k", m)
+    x = op("add", load("x", i, k), load("b", k))
+    top = reduce(MAX, k, x)
+    e = op("exp", op("sub", x, top))
+    soft = op("div", e, reduce(SUM, k, e))
+    gain = reduce(SUM, k, op("mul", soft, x))
+    grad = op("mul", soft, op("sub", x, gain))
+    kernel = check(
+        group(
+            root("g", (i, k), grad),
+            root("db", (k,), reduce(SUM, i, grad)),
+            root("s", (i,), gain),
+        ),
+        tolerance=1e-3,
+        chunks=280,
+    )
+    assert kernel.programs == ("SPLIT",)
+    assert {s.var for s in vectors(kernel.phases[0].body)} >= {"a0"}, "rows side by side"
+
+
+def test_jobs_are_as_many_as_the_work_inside_rows_asks_for():
+    """A sum over all of long sums is no small amount of work."""
+    i, j, k = axis("i", 512), axis("j", 24), axis("k", 300)
+    rows = reduce(SUM, k, op("mul", load("x", i, j, k), load("y", i, k)))
+    kernel = lower(group(root("o", (), reduce(SUM, (i, j), rows)), root("r", (i, j), rows)), TARGET)
+    assert not isinstance(kernel, Reject)
+    assert kernel.programs == ("SPLIT",)
+    sizes = dict(zip(kernel.sizes, kernel.extents, strict=True))
+    assert dims.evaluate(kernel.phases[0].jobs, sizes) > 8
+
+
 def test_cross_entropy_loss_of_rows():
     i, k = axis("i", 6), axis("k", 5)
     x = load("x", i, k)
