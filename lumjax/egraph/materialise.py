@@ -60,8 +60,9 @@ Forbidden: TypeAlias = "Sequence[frozenset[str]]"
 class Groups:
     """A partition of the roots into groups."""
 
-    def __init__(self, layout: Layout, forbidden: Forbidden = ()) -> None:
+    def __init__(self, layout: Layout, machine: Machine, forbidden: Forbidden = ()) -> None:
         self.layout = layout
+        self.machine = machine
         self.forbidden = forbidden
         self.members: dict[int, Members] = {k: (r,) for k, r in enumerate(layout.roots)}
         self.reads: dict[int, dict[str, int]] = {k: self._reads(m) for k, m in self.members.items()}
@@ -114,7 +115,19 @@ class Groups:
             return False
         first, second = self.writer[a[0].buffer.name], self.writer[b[0].buffer.name]
         apart = not (second in self.needs(first) or first in self.needs(second))
-        return self._one_program(self.layout.join(a, b) if apart else (*a, *b))
+        if apart:
+            return self._one_program(self.layout.join(a, b))
+        return self._one_program((*a, *b)) and (
+            self.layout.fold >= BLOCKS or not self._cheaper_apart(a, b)
+        )
+
+    def _cheaper_apart(self, a: Members, b: Members) -> bool:
+        """Whether what one group reads of the other would be computed again for more than that."""
+        together, *apart = (self._seconds(m) for m in ((*a, *b), a, b))
+        return together > sum(apart)
+
+    def _seconds(self, members: Members) -> float:
+        return check(self.layout, members).seconds(self.layout.fold, self.machine)
 
     def _alike(self, a: Members, b: Members) -> bool:
         """A quick test that pairs which fit pass: rows that every root keeps or reduces over."""
@@ -229,7 +242,7 @@ class Planned:
 
 def arrange(layout: Layout, machine: Machine, forbidden: Forbidden = ()) -> Planned:
     """Jam and order the roots; no group writes all buffers of a forbidden set."""
-    groups = Groups(layout, forbidden)
+    groups = Groups(layout, machine, forbidden)
     groups.jam()
     layout, members = _without_unread(layout, tuple(groups.order()))
     cost = sum(check(layout, m).seconds(layout.fold, machine) for m in members)

@@ -1,4 +1,5 @@
 import time
+from functools import reduce
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from lumjax.ops import elementwise as ew
 from lumjax.ops import layout as la
 from lumjax.ops import reduce as rd
 from lumjax.ops import transcendental as tr
+from lumjax.ops import view as vw
 from lumjax.target import Backend, Target
 from tests.egraph import programs as pr
 
@@ -137,6 +139,32 @@ def test_column_sums_read_what_another_kernel_stores():
     first, second = groups(f, pr.aval(4096, 96), pr.aval(4096, 96))
     (load,) = loads(second.roots[0].term)
     assert load.buffer == first.roots[0].buffer
+
+
+def test_column_sums_compute_nothing_dear_again():
+    """A value in four pieces, for three products and a sum: stored by itself, read by all."""
+
+    def f(*args):
+        *parts, t, w, v, b, g, h = args
+        pieces = [
+            vw.pad(
+                ew.mul(ew.mul(p, ew.add(p, t)), t), 0.0, ((0, 0, 0), (128 * k, 128 * (3 - k), 0))
+            )
+            for k, p in enumerate(parts)
+        ]
+        y = reduce(ew.add, pieces)
+        return (
+            ew.add(b, la.reduce_sum(y, (0,))),
+            *(ew.add(x, pr.matmul(la.transpose(u, (1, 0)), y)) for x, u in ((g, w), (h, t))),
+            pr.matmul(y, v),
+        )
+
+    weights = pr.aval(512, 128), pr.aval(512), pr.aval(128, 512), pr.aval(128, 512)
+    first, *rest = groups(f, *[pr.aval(16, 128)] * 6, *weights)
+    (stored,) = (r.buffer.name for r in first.roots)
+    assert len(rest) == 4
+    for group in rest:
+        assert stored in {t.buffer.name for r in group.roots for t in loads(r.term)}
 
 
 def test_rows_under_a_contraction_are_stored_first():
