@@ -227,7 +227,7 @@ def emit_contract(emitter: Emitter, tiling: Tiling) -> None:
     for way in _ways(emitter, tiling) if tiling is given else ():
         tiling = in_pairs(emitter, way) or way
         blocks = cut_deep(emitter, tiling, work)
-        if blocks is not None:
+        if blocks is not None or _small_copy(emitter, given, tiling):
             break
     if blocks is not None:
         Tiles(emitter, tiling, blocks, None).emit()
@@ -255,6 +255,15 @@ def _ways(emitter: Emitter, tiling: Tiling) -> Iterator[Tiling]:
         shape = tile_shape(tiling.term.dtype, emitter.target, columns)
         yield replace(tiling, rows=balanced(shape[0], rows), cols=shape[1], dots=False)
     yield tiling
+
+
+def _small_copy(emitter: Emitter, given: Tiling, tiling: Tiling) -> bool:
+    """Whether many rows share a right side that lies along the sum and, copied across it, stays in
+    the nearest cache.
+    """
+    assert emitter.target is not None, "tiles are shaped for a target"
+    size = extent(emitter, (tiling.n, *tiling.k)) * held(tiling.term).itemsize
+    return given.dots and not (tiling.dots or tiling.pairs) and size <= 2 * emitter.target.l1
 
 
 def cut_deep(emitter: Emitter, tiling: Tiling, work: int) -> Blocks | None:
