@@ -317,6 +317,9 @@ def test_what_is_cut_and_what_is_copied(layout, m, n, k):
     copied, summed = scratch & read, bool(scratch - read)
     if k < contract.LONG or 4 * k * n <= 2 * target.l1:
         assert not scratch, "a short sum, or a right side that fits the cache"
+        many = layout == "NT" and m >= contract.ROWS_FOR_COPY and k * n * 4 <= 2 * target.l1
+        panels = read & {b.name for b in kernel.workspace}
+        assert len(panels) == many, "many rows read a small right side from panels"
     elif layout == "NT" and m < contract.ROWS_FOR_COPY:
         assert not copied, "dot products copy nothing"
         assert summed <= (k > contract.DEPTH_OF_DOTS and 4 * m * k > target.l2 // 2)
