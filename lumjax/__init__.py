@@ -18,7 +18,8 @@ from lumjax import (
     tree as tree,
     typing as typing,
 )
-from lumjax.compile import clear_caches as clear_caches, jit as jit
+from lumjax.compile import clear_caches as clear_caches
+from lumjax.decorator import jit as jit
 from lumjax.config import config as config, enable_x64 as enable_x64
 from lumjax.control.custom import custom_jvp as custom_jvp, custom_vjp as custom_vjp
 from lumjax.dtype import float0 as float0

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from lumjax.compile import Jitted, jit
+from lumjax.compile import Jitted
+from lumjax.decorator import jit
 
 if TYPE_CHECKING:
     from lumjax.report import Explanation

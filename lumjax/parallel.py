@@ -8,8 +8,8 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from lumjax import numpy as jnp
-from lumjax.compile import jit
 from lumjax.config import config
+from lumjax.decorator import jit
 from lumjax.errors import ArgumentValueError
 from lumjax.trace.aval import ShapedArray
 from lumjax.trace.batch import vmap

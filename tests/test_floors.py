@@ -22,7 +22,7 @@ FLOORS = {
     "placement": 5, "native": 5, "stages": 5, "layout": 5, "timeline": 5, "background": 5,
     "insight": 5, "profile": 5, "ready": 5, "workers": 5, "worker": 5, "recompute": 5,
     "executable": 5, "compile": 5, "misses": 5, "donation": 5, "nested": 5, "expansion": 5,
-    "closed": 5, "counts": 5, "lowered": 5,
+    "closed": 5, "counts": 5, "lowered": 5, "decorator": 5,
     "calibration": 5, "options": 5, "runner": 5, "encoding": 5, "signature": 5, "recall": 5,
     "judge": 5, "accelerated": 5, "portable": 5, "placed": 5, "concrete": 5, "dynamic": 5,
     "labels": 5, "fixed": 5, "inplace": 5, "sized": 5, "lookup": 5,

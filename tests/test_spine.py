@@ -39,7 +39,7 @@ ROOMS = (
     "executable.py", "expansion.py", "native.py", "nested.py", "placement.py", "stages.py",
     "layout.py", "placed.py", "concrete.py", "timeline.py", "store.py", "workers.py", "misses.py",
     "options.py", "debugging/", "trace/batch.py", "fixed.py", "inplace.py", "dynamic.py",
-    "sized.py", "lookup.py", "ownership.py",
+    "sized.py", "lookup.py", "ownership.py", "decorator.py",
     "background.py", "ready.py", "recall.py", "signature.py", "encoding.py", "runner.py",
     "trace/simplify.py", "trace/check.py", "trace/show.py", "ops/",
     "numpy/",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from lumjax.compile import jit
+from lumjax.decorator import jit
 from lumjax.lax import with_sharding_constraint as with_sharding_constraint
 
 

@@ -20,8 +20,9 @@ import numpy as np
 from lumjax import dtype as dt
 from lumjax import files, tree
 from lumjax.api import ShapeDtypeStruct
-from lumjax.compile import Jitted, compiler, jit
+from lumjax.compile import Jitted, compiler
 from lumjax.config import config
+from lumjax.decorator import jit
 from lumjax.errors import (
     ArgumentTypeError,
     ArtefactError,

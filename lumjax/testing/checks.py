@@ -11,9 +11,9 @@ import numpy as np
 
 from lumjax import dtype as dt
 from lumjax import tree
-from lumjax.compile import jit
 from lumjax.config import config
 from lumjax.control.checkpoint import checkpoint
+from lumjax.decorator import jit
 from lumjax.errors import ArgumentValueError
 from lumjax.grad.forward import jvp
 from lumjax.grad.linear import vjp

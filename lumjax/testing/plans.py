@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lumjax.compile import Jitted, compiler, jit
+from lumjax.compile import Jitted, compiler
+from lumjax.decorator import jit
 from lumjax.testing.rewrites import refuse_rejected
 
 if TYPE_CHECKING:

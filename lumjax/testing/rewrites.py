@@ -9,8 +9,9 @@ import numpy as np
 
 from lumjax import dtype as dt
 from lumjax import tree
-from lumjax.compile import Jitted, compiler, jit
+from lumjax.compile import Jitted, compiler
 from lumjax.config import config
+from lumjax.decorator import jit
 from lumjax.testing.values import TOLERANCE, to_raw
 from lumjax.trace.array import Array
 from lumjax.trace.core import aval_of

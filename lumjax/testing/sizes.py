@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from lumjax import tree
-from lumjax.compile import jit
 from lumjax.config import config
+from lumjax.decorator import jit
 from lumjax.testing.checks import assert_close
 from lumjax.testing.rewrites import refuse_rejected
 from lumjax.testing.values import to_raw

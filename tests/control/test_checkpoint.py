@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 import lumjax.ops as ops
-from lumjax.compile import jit as compiled_jit
 from lumjax.control.call import call_p
 from lumjax.control.checkpoint import checkpoint, checkpoint_p, remat
 from lumjax.control.custom import custom_jvp
 from lumjax.control.debug import callback
 from lumjax.control.policies import checkpoint_name, checkpoint_policies, name_p
 from lumjax.control.scan import scan
+from lumjax.decorator import jit as compiled_jit
 from lumjax.errors import ArgumentTypeError
 from lumjax.grad.linear import linearize
 from lumjax.grad.reverse import linearize_flat

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from lumjax import tree
-from lumjax.compile import jit as compiled_jit
 from lumjax.config import config
+from lumjax.decorator import jit as compiled_jit
 from lumjax.grad.jacobian import jacfwd, jacrev
 from lumjax.trace.batch import vmap
 from lumjax.trace.check import check

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from lumjax import ops
-from lumjax.compile import jit
 from lumjax.config import config
 from lumjax.control.call import call_p
+from lumjax.decorator import jit
 from lumjax.grad import mask as masks
 from lumjax.grad.forward import jvp
 from lumjax.grad.jacobian import hessian

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import lumjax.numpy as jnp
-from lumjax.compile import jit
 from lumjax.config import config
+from lumjax.decorator import jit
 from lumjax.grad.forward import jvp
 from lumjax.grad.reverse import grad
 
