@@ -35,6 +35,7 @@ from lumjax.trace.core import (
     Jaxpr,
     Tracer,
     Value,
+    active_traces,
     aval_of,
     current,
     set_evaluator,
@@ -44,11 +45,15 @@ from lumjax.trace.simplify import simplify
 from lumjax.trace.stage import stage
 
 if TYPE_CHECKING:
+    from lumjax.donation import Donation
     from lumjax.executable import Executable
     from lumjax.lowered import ArgInfo, Lowered, Traced
     from lumjax.recall import Recalled
     from lumjax.timeline import Timeline
 
+_FIRST = 2  # calls of a program that Python does before native code is made of the next
+_TRIES = 12  # such calls, at most, that have native code made
+_FOLLOWED = 4  # kinds of calls that native code does, at most
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -71,6 +76,13 @@ def recaller():
     return recall
 
 
+def dispatcher():
+    """The module `lumjax.dispatch`: calls as native code, for programs that are called often."""
+    from lumjax import dispatch  # noqa: PLC0415 - the only place
+
+    return dispatch
+
+
 def _lowered():
     """The module `lumjax.lowered`, which few programs look at."""
     from lumjax import lowered  # noqa: PLC0415 - the only place
@@ -87,12 +99,12 @@ set_evaluator(_evaluate)
 
 class Program:
     """One traced signature of a jitted function, under one set of settings: of the search, on top
-    of those in force. `kept`: by the function, for the next call.
+    of those in force. `kept`: by the function, for the next call. `calls`: those that Python did.
     """
 
     __slots__ = (
-        "_executable", "consts", "donated", "in_tree", "jaxpr", "kept", "name", "out_tree",
-        "ready", "settings",
+        "_executable", "calls", "consts", "donated", "donation", "in_tree", "jaxpr", "kept", "name",
+        "out_tree", "ready", "settings",
     )  # fmt: skip
 
     def __init__(
@@ -107,7 +119,9 @@ class Program:
         self.name = name
         self.kept = kept
         self.donated = donated
+        self.donation: Donation | None = None
         self.in_tree = in_tree
+        self.calls = 0
         self.ready: Callable[[Sequence[Value]], Any] | None = None
         self._executable: Executable | Recalled | None = None
 
@@ -188,7 +202,10 @@ class Jitted(Generic[P, R]):
         self.dynamic = dynamic
         self.settings = settings or {}
         self._programs: dict[Any, Program] = {}
-        self._quick: dict[Any, Callable[[Sequence[Value]], Any]] = {}  # by array_key
+        self._quick: dict[Any, Program] = {}  # by array_key
+        # builtins that do calls like earlier ones, by the identity of the settings' key
+        self._fast: dict[int, tuple[Callable[[Any, Any], Any], ...]] = {}
+        self._followed: list[tuple[Program, Any]] = []  # what they do: arguments of which trees
         self._history = History(self._name)
         self._lock = threading.RLock()
         # whether every leaf of the arguments is one of the program's, and no size is open
@@ -197,25 +214,64 @@ class Jitted(Generic[P, R]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run the program of this signature, compiling it first if it is new."""
+        if len(active_traces()) == 1:
+            for fast in self._fast.get(id(config.compiled_key()), ()):
+                found = fast(args, kwargs)
+                if found is not NotImplemented:
+                    return found
+        return self._by_python(args, kwargs)
+
+    def _by_python(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A call that is not like earlier ones, or under a transformation."""
         given: Sequence[Any] = args
+        flat = None
         key = None if kwargs else array_key(args)
         if key is None and self._plain:
-            given, in_tree = tree.flatten((args, kwargs))
+            flat = given, in_tree = tree.flatten((args, kwargs))
             key = array_key(given, in_tree)
-        quick = self._quick.get(key)
-        if quick is not None:
-            return quick(given)
-        program, leaves = self._program(args, kwargs)
+        program = self._quick.get(key)
+        if program is not None and program.ready is not None:
+            self._count(program, args, kwargs, given)
+            return program.ready(given)
+        program, leaves = self._program(args, kwargs, flat=flat)
         values = [*program.consts, *leaves] if program.consts else leaves
         if type(current()) is EvalTrace and not any(isinstance(v, Tracer) for v in values):
             if program.ready is None:
                 program.ready = self._ready(program)
-            if key is not None and program.kept and self.dynamic is None:
-                self._quick[key] = program.ready
+            if program.kept and self.dynamic is None and len(active_traces()) == 1:
+                self._count(program, args, kwargs, leaves)
+                if key is not None:
+                    self._quick[key] = program
             return program.ready(leaves)
         outs = call_p.bind(*values, jaxpr=program.jaxpr, name=self._name)
         result: Any = program.out_tree.unflatten(outs)
         return result
+
+    def _count(
+        self, program: Program, args: tuple[Any, ...], kwargs: dict[str, Any], leaves: Sequence[Any]
+    ) -> None:
+        """Note a call that Python does; after some, the next one like it is native code's."""
+        program.calls += 1
+        if not _FIRST < program.calls <= _FIRST + _TRIES:
+            return
+        places = [k for k in range(len(args)) if self._is_static(k, len(args))]
+        trees = dispatcher().of_call(args, kwargs, leaves, [*places, *self.static_argnames])
+        with self._lock:
+            if trees is None or (program, trees) in self._followed:
+                return
+            self._followed = [*self._followed[1 - _FOLLOWED :], (program, trees)]
+            made = self._native(program, trees)
+            if made is not None:
+                which = id(config.compiled_key())
+                self._fast[which] = (made, *self._fast.get(which, ())[: _FOLLOWED - 1])
+
+    def _native(self, program: Program, trees: Any) -> Callable[[Any, Any], Any] | None:
+        """The builtin that runs the program on arguments of these trees."""
+        executable = program.executable()
+        return dispatcher().native(executable, program.consts, program.out_tree, trees)
+
+    def _is_static(self, place: int, count: int) -> bool:
+        return place in self.static_argnums or place - count in self.static_argnums
 
     def _ready(self, program: Program) -> Callable[[Sequence[Value]], Any]:
         """The compiled program as a function of its leaves."""
@@ -236,12 +292,14 @@ class Jitted(Generic[P, R]):
         args: Sequence[Any],
         kwargs: dict[str, Any],
         signature_of: Callable[[Any], Any] = signature_of_leaf,
+        flat: tuple[list[Any], tree.PyTreeDef] | None = None,
     ) -> tuple[Program, list[Value]]:
+        """The program of a call, and its leaves. `flat`: they are known, with their structure."""
         static: tuple[Any, ...] = ()
         dynamic: tuple[Any, Any] = (args, kwargs)
         if self.static_argnums or self.static_argnames:
             dynamic, static = self._split(args, kwargs)
-        leaves, in_tree = tree.flatten(dynamic)
+        leaves, in_tree = flat or tree.flatten(dynamic)
         try:
             signature = tuple([signature_of(x) for x in leaves])
         except ArgumentTypeError:
@@ -288,7 +346,7 @@ class Jitted(Generic[P, R]):
         """The dynamic arguments, and the static ones as a hashable key."""
         fixed: list[tuple[int | str, Any]] = []
         for k, value in enumerate(args):
-            if k in self.static_argnums or k - len(args) in self.static_argnums:
+            if self._is_static(k, len(args)):
                 fixed.append((k, value))
         fixed += [(n, v) for n, v in kwargs.items() if n in self.static_argnames]
         for where, value in fixed:
@@ -451,6 +509,8 @@ class Jitted(Generic[P, R]):
         with self._lock:
             self._programs.clear()
             self._quick.clear()
+            self._fast.clear()
+            self._followed = []
             self._history = History(self._name)
 
     def _cache_size(self) -> int:

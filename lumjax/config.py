@@ -288,7 +288,9 @@ class Config:
         return self._keys().key
 
     def compiled_key(self) -> tuple[Any, ...]:
-        """What a compiled program depends on: how it was searched, besides the above."""
+        """What a compiled program depends on: how it was searched, besides the above. Equal keys
+        are one object, which stays.
+        """
         local = self._local
         stack = local.stack
         if local.base is self._base and local.top is (stack[-1] if stack else None):
@@ -302,7 +304,8 @@ class Config:
             local.base, local.top = self._base, top
             modes = sum(getattr(self, name) << k for k, name in enumerate(MODES))
             local.key = (*(getattr(self, name) for name in _SEMANTIC), modes)
-            local.compiled = (*local.key, *(getattr(self, name) for name in _SEARCH))
+            compiled = (*local.key, *(getattr(self, name) for name in _SEARCH))
+            local.compiled = _known.setdefault(compiled, compiled)
         return local
 
     def overrides(self) -> dict[str, Any]:
@@ -315,6 +318,7 @@ class Config:
         return self._current()
 
 
+_known: dict[tuple[Any, ...], tuple[Any, ...]] = {}  # keys of compiled programs, each once
 config = Config()
 
 

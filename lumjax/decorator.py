@@ -6,10 +6,10 @@ import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ParamSpec, TypeVar
 
-from lumjax.compile import Jitted, Program
+from lumjax.compile import Jitted, Program, dispatcher
 from lumjax.donation import Donation
 from lumjax.dynamic import Spec
-from lumjax.errors import ArgumentTypeError
+from lumjax.errors import ArgumentTypeError, user_source
 from lumjax.options import as_set, is_strict, resolved, settings_of
 from lumjax.trace.core import Value
 
@@ -27,11 +27,25 @@ class Donating(Jitted[P, R]):
         run, consts = program.executable().run, program.consts
         unflatten = program.out_tree.unflatten
         call = (lambda leaves: run([*consts, *leaves])) if consts else run
-        donation = Donation(
+        program.donation = donation = Donation(
             self._name, program.jaxpr, program.donated, len(consts),
             lambda: self._names(program.in_tree), self.strict,
         )  # fmt: skip
         return lambda leaves: unflatten(donation.run(call, leaves))
+
+    def _native(self, program: Program, trees: Any) -> Callable[[Any, Any], Any] | None:
+        """The builtin that runs the program and deletes what is donated, where that is always of
+        use.
+        """
+        donation = program.donation
+        if donation is None or not donation.always:
+            return None
+        made = dispatcher().native(
+            program.executable(), program.consts, program.out_tree, trees, donation.places
+        )
+        if made is None:
+            return None
+        return lambda args, kwargs: made(args, kwargs, donation.gone(user_source()))
 
 
 def jit(

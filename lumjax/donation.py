@@ -18,6 +18,8 @@ from lumjax.trace.array import Array, again, delete, stored
 from lumjax.trace.core import Jaxpr
 from lumjax.trace.dim import Expr
 
+_SOURCES = 64  # lines of calls that are remembered
+
 
 class Donation:
     """Which leaves of the arguments of one program are donated (`places`): the program's inputs
@@ -39,6 +41,7 @@ class Donation:
         self.function, self.names, self.strict = function, names, strict
         self.places = sorted(k - consts for k in donated)
         self._given, self._results = jaxpr.in_avals[consts:], jaxpr.out_avals
+        self._reasons: dict[Source | None, tuple[_Gone, ...]] = {}
         self._open = any(isinstance(n, Expr) for k in self.places for n in self._given[k].shape)
 
     def run(self, call: Callable[[Sequence[Any]], Sequence[Any]], leaves: Sequence[Any]) -> Any:
@@ -66,6 +69,20 @@ class Donation:
         if len(usable) < len(places):
             self._complain(leaves, [k for k in places if k not in usable])
         return outs
+
+    @property
+    def always(self) -> bool:
+        """Whether calls on arrays have nothing to complain of and delete all that is donated."""
+        return not (self.strict or self._open) and len(self._usual) == len(self.places)
+
+    def gone(self, source: Source | None) -> tuple[_Gone, ...]:
+        """What the places' arrays hold after a call from there."""
+        found = self._reasons.get(source)
+        if found is None:
+            if len(self._reasons) >= _SOURCES:
+                self._reasons.clear()
+            found = self._reasons[source] = tuple([_Gone(self, k, source) for k in self.places])
+        return found
 
     @cached_property
     def _usual(self) -> frozenset[int]:
@@ -114,7 +131,7 @@ class Donation:
             f"Some donated buffers were not usable: {unusable}. No result of {self.function} has "
             "their shape and dtype, so they were kept.",
             DonationWarning,
-            stacklevel=5,
+            stacklevel=6,
         )
 
 

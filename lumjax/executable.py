@@ -85,8 +85,10 @@ class Executable:
     """A program ready to run on concrete values. Thread-safe.
 
     `stages` tells what became of it, for explain; `arena_bytes` is the planned size of what only
-    kernels see, `peak_bytes` the least that any plan needs for it.
+    kernels see, `peak_bytes` the least that any plan needs for it. `plain`: a run is its runner's.
     """
+
+    plain = True
 
     def __init__(
         self,
@@ -304,6 +306,8 @@ def _may_change(found: Found) -> bool:
 class Interpreted(Executable):
     """A program whose equations are all evaluated one by one (config.interpret)."""
 
+    plain = False
+
     def __init__(self, jaxpr: Jaxpr, settings: Mapping[str, Any] | None = None) -> None:
         self.traced = self.jaxpr = jaxpr
         self.settings = settings or {}
@@ -345,6 +349,8 @@ class Watched(Executable):
     """A program whose results are looked at, for debug_nans and debug_infs. Where they hold what is
     looked for, its operations are evaluated again to tell where it came up.
     """
+
+    plain = False
 
     def run(self, args: Sequence[Value]) -> list[Array]:
         """Run on one value for each input of the traced jaxpr."""

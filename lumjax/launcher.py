@@ -48,7 +48,7 @@ class Launcher(Runner):
         arrays = {p: x for p, x in enumerate(recipe.table) if not isinstance(x, int)}
         self._fixed = {p: upload(self.device, np.ascontiguousarray(x)) for p, x in arrays.items()}
         for place, buffer in self._fixed.items():
-            self._table[place] = buffer.ptr
+            self.table[place] = buffer.ptr
         self._arenas: list[Any] = []  # that no call uses
         self._given: dict[int, tuple[Any, Buffer]] = {}  # by number: an array, and its copy
 
@@ -59,7 +59,7 @@ class Launcher(Runner):
     def loop_words(self) -> list[str]:
         """Why each loop is one kernel, or launches."""
         made = (p for p in self.programs if isinstance(p, Launches))
-        return [words for p in made for words in p.loop_words(self._table)]
+        return [words for p in made for words in p.loop_words(self.table)]
 
     def run(self, args: Sequence[Value]) -> list[Array]:
         """Run on one value for each input that is no constant.
@@ -67,8 +67,8 @@ class Launcher(Runner):
         Raises DeviceError for memory that is not there and for kernels that can't be launched;
         ptx.ExecutionError, on the executor, for what a kernel must not do.
         """
-        table, held = self._table.copy(), self._blank.copy()
-        given = [*self._consts, *args] if self._consts else args
+        table, held = self.table.copy(), self._blank.copy()
+        given = [*self.consts, *args] if self.consts else args
         parts = self._with_spans() if launches else self._parts
         number, block = -1, None
         try:
@@ -123,7 +123,7 @@ class Launcher(Runner):
 
     def _host(self, value: Value, dtype: DType) -> NDArray:
         """A host's argument, dense, in its dtype."""
-        if self._keyed and is_keyed(aval_of(value)):
+        if self.keyed and is_keyed(aval_of(value)):
             value = Array(words_of(np.asarray(value.data)))  # type: ignore[union-attr]
         return np.asarray(ingested(value, dtype), order="C")
 

@@ -6,6 +6,7 @@ them; offsets, numbers of jobs and shapes are those of the sizes given.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
@@ -16,6 +17,7 @@ from lumjax.concrete import concrete_value
 from lumjax.cpu.runtime import AnyStep, Inner, Step
 from lumjax.expansion import is_keyed
 from lumjax.inplace import is_patch
+from lumjax.kernel.ir import Kernel
 from lumjax.kernel.verify import traced_sizes
 from lumjax.layout import Layout
 from lumjax.nested import Table, inside, link
@@ -28,6 +30,7 @@ from lumjax.trace.core import Atom, Jaxpr, Literal, Value, Var
 from lumjax.trace.dim import Dim, Expr, evaluate, substitute
 
 NDArray: TypeAlias = np.ndarray[Any, Any]
+TINY = 1 << 11  # bytes of all buffers of a kernel that takes less time than waking a thread
 
 
 class Placed:
@@ -75,8 +78,9 @@ class Placed:
                 assert isinstance(stage, Native), "equations between segments stand alone"
                 for k, item in enumerate(stage.kernels):
                     slots = layout.slots(number, stage, k)
-                    sizes = traced_sizes(item.compiled.kernel, self.given)
-                    steps.append(Step(item.compiled, slots, sizes))
+                    kernel = item.compiled.kernel
+                    sizes = traced_sizes(kernel, self.given)
+                    steps.append(Step(item.compiled, slots, sizes, _is_tiny(kernel, sizes)))
                     waves.append(when[number, k])
             found.append(Inner(tuple(steps), tuple(waves)))
         return found
@@ -185,3 +189,11 @@ def _at(stage: Stage, nester: Nester) -> Stage:
 
 def _data(value: Value) -> NDArray:
     return np.asarray(value.data if isinstance(value, Array) else value, order="C")
+
+
+def _is_tiny(kernel: Kernel, sizes: Mapping[str, int]) -> bool:
+    """Whether other threads are no help, though there be many such kernels."""
+    return sum(
+        math.prod(int(evaluate(d, sizes)) for d in b.shape) * b.dtype.itemsize
+        for b in kernel.buffers
+    ) <= TINY  # fmt: skip

@@ -39,6 +39,8 @@ class Recalled:
     take is compiled when it is first asked for.
     """
 
+    plain = True
+
     def __init__(
         self, jaxpr: Jaxpr, runner: Runner, seconds: float, make: Callable[[], Executable]
     ) -> None:

@@ -138,9 +138,9 @@ class Runner:
     """
 
     def __init__(self, recipe: Recipe, settings: Mapping[str, Any], keyed: bool = False) -> None:
-        self.recipe, self.settings, self._keyed = recipe, settings, keyed
-        self._table = [x if isinstance(x, int) else address_of(x) for x in recipe.table]
-        self._consts = list(map(Array, recipe.consts))
+        self.recipe, self.settings, self.keyed = recipe, settings, keyed
+        self.table = [x if isinstance(x, int) else address_of(x) for x in recipe.table]
+        self.consts = list(map(Array, recipe.consts))
         owned = frozenset(recipe.owned)
         self._rows = [(s.number, s.place, s.dtype, s.number in owned) for s in recipe.inputs]
         self._places = [(s.number, s.place) for s in recipe.inputs if s.place >= 0]
@@ -178,16 +178,36 @@ class Runner:
 
     def run(self, args: Sequence[Value]) -> list[Array]:
         """Run on one value for each input that is no constant."""
-        table, held = self._table.copy(), self._blank.copy()
-        if self._keyed:
+        table, held = self.table.copy(), self._blank.copy()
+        if self.keyed:
             args = [Array(words_of(x.data)) if is_keyed(aval_of(x)) else x for x in args]
-        given = [*self._consts, *args] if self._consts else args
+        given = [*self.consts, *args] if self.consts else args
         if self._plain and set(map(type, given)) == _ARRAYS:
             held[: len(given)] = found = [x.data for x in given]
             if set(map(type, found)) != _DATA or {x.flags.num & _DENSE for x in found} != _IN_ORDER:
                 self._take(given, held)
         else:
             self._take(given, held)
+        self._perform(table, held)
+        return [
+            self._output(value, weak, held, given)
+            if not keyed and type(value) is int
+            else _special(value, weak, keyed, held)
+            for value, weak, keyed in self._outputs
+        ]
+
+    def run_on(self, data: Sequence[NDArray]) -> list[NDArray]:
+        """What is held of the results that are no literals, for data in C order of all inputs, the
+        recipe's constants too.
+        """
+        table, held = self.table.copy(), self._blank.copy()
+        for (number, *_), found in zip(self._rows, data, strict=True):
+            held[number] = found
+        self._perform(table, held)
+        return [held[value] for value, _, _ in self._outputs if isinstance(value, int)]
+
+    def _perform(self, table: list[int], held: list[Any]) -> None:
+        """Run all parts."""
         for number, place in self._places:
             table[place] = address_of(held[number])
         recipe = self.recipe
@@ -201,12 +221,6 @@ class Runner:
         else:
             for part in parts:
                 part(table, held)
-        return [
-            self._output(value, weak, held, given)
-            if not keyed and type(value) is int
-            else _special(value, weak, keyed, held)
-            for value, weak, keyed in self._outputs
-        ]
 
     def _take(self, given: Sequence[Value], held: list[Any]) -> None:
         """The data of the inputs, in C order and aligned."""
@@ -238,9 +252,9 @@ class Runner:
         fresh values of each segment are others, and no block of the arena is larger.
         """
         made = copy(self)
-        made._table = self._table.copy()
+        made.table = self.table.copy()
         for place, value in table.items():
-            made._table[place] = value
+            made.table[place] = value
         made.programs = [p.resized(n) for p, n in zip(self.programs, jobs, strict=True)]
         segments = zip(made.programs, shapes, strict=True)
         made._parts = [

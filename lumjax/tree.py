@@ -428,6 +428,17 @@ def is_node_type(kind: type) -> bool:
     return entry is not None and kind is not collections.deque
 
 
+def is_named(kind: type) -> bool:
+    """Whether values of this very type are named tuples, and nodes as such."""
+    return _optree().is_namedtuple_class(kind) and not is_node_type(kind)
+
+
+def keys_of(treedef: PyTreeDef) -> tuple[Any, ...]:
+    """The keys of a dict's structure, in the order in which unflattening puts them."""
+    one = treedef.one_level()
+    return tuple(one.unflatten([None] * one.num_leaves)) if one else ()
+
+
 def register_pytree_with_keys(
     nodetype: type,
     flatten_with_keys: Callable[[Any], tuple[Iterable[tuple[Any, Any]], Any]],

@@ -26,7 +26,7 @@ FLOORS = {
     "calibration": 5, "options": 5, "runner": 5, "encoding": 5, "signature": 5, "recall": 5,
     "judge": 5, "accelerated": 5, "portable": 5, "placed": 5, "concrete": 5, "dynamic": 5,
     "labels": 5, "fixed": 5, "inplace": 5, "sized": 5, "lookup": 5,
-    "ownership": 5, "launcher": 5,
+    "ownership": 5, "launcher": 5, "dispatch": 5,
     "lax": 6, "typing": 6, "traces": 6,
     "numpy": 7, "scipy": 7, "random": 7, "initializers": 7, "nn": 7,
     "optim": 8, "explain": 8, "report": 8, "testing": 8, "debug": 8, "api": 8, "machine": 8,
@@ -43,6 +43,7 @@ DEFERRED = {"egglog", "llvmlite", "optree", "rich", "scipy"}
 # The compile half stands behind two doors that nothing but `lumjax.compile` opens: to what
 # compiles, and to what runs a program that was compiled before.
 DEFERRED_IN = {
+    ("lumjax.compile", "lumjax.dispatch"),
     ("lumjax.compile", "lumjax.executable"),
     ("lumjax.compile", "lumjax.lowered"),
     ("lumjax.compile", "lumjax.recall"),
@@ -57,7 +58,7 @@ COMPILE_HALF = {
     "expansion", "nested", "profile", "ready", "recompute", "workers", "worker", "kernel", "egraph",
     "fixed", "calibration", "cpu", "cuda", "runner", "encoding", "signature", "recall",
     "judge", "accelerated", "portable", "placed", "concrete", "inplace", "sized", "labels",
-    "launcher",
+    "launcher", "dispatch",
 }  # fmt: skip
 
 

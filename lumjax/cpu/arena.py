@@ -126,6 +126,11 @@ def _mapped(shape: Sequence[int], dtype: DType, size: int) -> np.ndarray[Any, An
 @contextmanager
 def checkout(size: int) -> Generator[int]:
     """The address of `size` bytes that belong to the block alone."""
-    block = _arena.take(max(size, 1))
+    block = take(size)
     yield block.address
     del block
+
+
+def take(size: int) -> Block:
+    """A block of at least `size` bytes, for as long as it is kept."""
+    return _arena.take(max(size, 1))

@@ -353,9 +353,10 @@ class _Native:
         names = ["run", "worker", "stop", "raise", "wave", "copy"]
         functions = load(code, [f"lumjax_{n}" for n in names], symbols)
         run, worker, stop, again, self.wave, self.copy = functions
+        self.addresses = run, again  # for native code
         address, number = ctypes.c_void_p, ctypes.c_int64
         self.run: Any = ctypes.CFUNCTYPE(
-            ctypes.c_int32, address, number, ctypes.c_char_p, address, address, number
+            ctypes.c_int32, address, number, address, address, address, number
         )(run)
         self.worker: Any = ctypes.CFUNCTYPE(None, address, number, ctypes.c_int32)(worker)
         self.reraise: Any = ctypes.PYFUNCTYPE(None)(again)
@@ -416,8 +417,8 @@ atexit.register(_current.stop)
 
 
 def run(steps: int, count: int, table: Any, scratch: int, stride: int, parallel: bool) -> None:
-    """Run `count` steps (an array of function, slots, jobs, kind) on a table: bytes, or an array of
-    characters where loops write into it.
+    """Run `count` steps (rows of function, slots, jobs, kind) on a table: its address, or bytes,
+    or characters where loops write into it.
 
     `scratch` holds `stride` bytes for each of `cpu_count()` threads. While another thread has the
     pool, or if nothing is parallel, the steps run on the calling thread alone.

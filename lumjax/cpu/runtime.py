@@ -376,6 +376,20 @@ class Program:
         table: Any = self._pack.pack(*values)
         if self._nested:  # loops write into it
             table = ctypes.create_string_buffer(table, len(table))
+        self.start(table)
+
+    @property
+    def steps(self) -> tuple[int, int]:
+        """The address of what the native loop runs, and how many rows there are."""
+        return self._address, self._count
+
+    @property
+    def simple(self) -> bool:
+        """Whether the calling thread runs it alone, without memory of the jobs' own."""
+        return not (self._scratch or self._parallel)
+
+    def start(self, table: Any) -> None:
+        """Run on a table: its address, or what has it."""
         if not self._scratch:
             if self._parallel:
                 pool.run(self._address, self._count, table, 0, 0, True)
