@@ -19,6 +19,8 @@ from lumjax.trace.dim import Dim
 
 WORK_PER_JOB = 1 << 17  # scalar operations: some tens of microseconds
 UNKNOWN_EXTENT = 1024
+PIECE, LINE = 64, 16  # elements that lie together and are walked by one job; where they are few
+ENOUGH = 8  # jobs
 
 Emit = Callable[[Scope], None]
 
@@ -91,17 +93,19 @@ def over_pieces(
     if outer and length * element_work <= 2 * WORK_PER_JOB:
         over_rows(emitter, outer, length * element_work, emit)
         return
-    chunk = emitter.chunk(max(64, WORK_PER_JOB // element_work))
-    pieces = dims.ceiling_divide(inner.extent, chunk)
+    pieces = -(-ENOUGH // max(1, extent(emitter, outer)))
+    least = min(PIECE, max(LINE, -(-length // (pieces * LINE)) * LINE))
+    chunk = emitter.chunk(max(least, WORK_PER_JOB // element_work))
+    parts = dims.ceiling_divide(inner.extent, chunk)
     top = Scope(bound={name := emitter.fresh("job")})
     piece: Dim = dims.symbol(name)
-    jobs = pieces
+    jobs = parts
     if outer:
-        jobs = math.prod((a.extent for a in outer), start=pieces)
+        jobs = math.prod((a.extent for a in outer), start=parts)
         bound = emitter.fresh("piece")
-        top.add(Let(bound, IndexValue(dims.remainder(piece, pieces), dt.int64)))
+        top.add(Let(bound, IndexValue(dims.remainder(piece, parts), dt.int64)))
         top.bound.add(bound)
-        emitter.decode(outer, dims.floor_divide(piece, pieces), top)
+        emitter.decode(outer, dims.floor_divide(piece, parts), top)
         piece = dims.symbol(bound)
     begin = piece * chunk
     emitter.ranges[inner.name] = begin, dims.minimum(begin + chunk, inner.extent)

@@ -192,6 +192,19 @@ def test_jobs_are_as_many_as_the_work_inside_rows_asks_for():
     assert dims.evaluate(kernel.phases[0].jobs, sizes) > 8
 
 
+@pytest.mark.parametrize(("columns", "jobs"), [(16, 1), (40, 3), (64, 4), (128, 8), (512, 8)])
+def test_columns_of_many_rows_are_shared_out(columns, jobs):
+    """A norm over the batch: no core idles for there are few columns."""
+    i, k = axis("i", 20000), axis("k", columns)
+    x = load("x", i, k)
+    centred = op("sub", x, mean(i, x))
+    kernel = lower(group(root("o", (k,), mean(i, op("mul", centred, centred)))), TARGET)
+    assert not isinstance(kernel, Reject)
+    assert kernel.programs == ("ROW",)
+    sizes = dict(zip(kernel.sizes, kernel.extents, strict=True))
+    assert dims.evaluate(kernel.phases[0].jobs, sizes) == jobs
+
+
 def test_cross_entropy_loss_of_rows():
     i, k = axis("i", 6), axis("k", 5)
     x = load("x", i, k)
