@@ -11,7 +11,8 @@ import pytest
 
 import lumjax
 import lumjax.numpy as jnp
-from lumjax.cuda import device
+from lumjax.cuda import device, graph
+from lumjax.cuda.chosen import Chosen
 from lumjax.cuda.device import DeviceError
 from tests.cuda.test_device import Pretended
 
@@ -95,12 +96,17 @@ def test_a_kernel_that_is_not_launched_is_told_with_its_line(word, monkeypatch):
         assert re.search(r"76,800 bytes of [\w ]+ \(test_errors", text), "y is alive"
 
 
-def test_a_kernel_in_a_loop_that_is_not_launched(monkeypatch):
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_kernel_in_a_loop_that_is_not_launched(kept, monkeypatch):
+    if not kept:
+        monkeypatch.setattr(graph, "choose", lambda *_: Chosen("launches: for a test"))
+    word = "loop_" if kept else "sort_phase0"
+
     def loop(x):
         return lumjax.lax.scan(lambda c, y: (jnp.sort(c) + y, c), x[0], x)
 
-    text = told(monkeypatch, Poor(odd="sort"), loop, np.ones((30, 50), np.float32))
-    assert "launching sort_phase0 for" in text
+    text = told(monkeypatch, Poor(odd=word), loop, np.ones((30, 50), np.float32))
+    assert re.search(rf"launching {word}\w* for", text)
     assert f"test_errors.py:{loop.__code__.co_firstlineno + 1}" in text
 
 
