@@ -16,6 +16,8 @@ from lumjax.config import config
 from lumjax.cpu.runtime import Compiled
 from lumjax.cuda import device, runtime
 from lumjax.cuda.contract import candidates
+from lumjax.cuda.library import gemm_of, products
+from lumjax.cuda.measured import agrees, pays
 from lumjax.cuda.memory import Buffer, copied
 from lumjax.cuda.occupancy import why_not
 from lumjax.cuda.render import unsupported
@@ -157,13 +159,13 @@ def _verified(kernel: Kernel, group: Group, target: Target) -> list[Checked]:
         ):
             made = _accepted(own, group, target)
             if not isinstance(made, str):
-                return [Checked(group, _handle(made))]
+                return [Checked(group, _fastest(made, group))]
             break
     if (what := unsupported(kernel)) is not None:
         raise Unsupported(what)
     made = _accepted(kernel, group, target)
     if not isinstance(made, str):
-        return [Checked(group, _handle(made))]
+        return [Checked(group, _fastest(made, group))]
     fallbacks: list[Checked] = []
     for root in group.roots:
         simple, single = lower_scalar(root), Group((root,))
@@ -218,6 +220,28 @@ def _handle(made: Emulated) -> Compiled:
     runtime.kernels[made.digest] = made
     return Compiled(made.kernel, (), 0, made.digest, b"", ())
 
+
+def _fastest(made: Emulated, group: Group) -> Compiled:
+    """The kernel, or the library's product where that is asked for, right, and faster."""
+    plain = _handle(made)
+    if not config.cuda_library_gemm or config.backend != "cuda":
+        return plain
+    gpu = device.current()
+    product = gemm_of(group) if gpu.multiplies() else None
+    if product is None:
+        return plain
+    digest = f"{made.digest}, of a library"
+    other = replace(plain, digest=digest)
+    with _lock:
+        if digest not in _judged:
+            runtime.kernels[digest], products[digest] = made, product
+            _judged[digest] = agrees(gpu, other, group) and pays(gpu, plain, other)
+            if not _judged[digest]:
+                del products[digest]
+        return other if _judged[digest] else plain
+
+
+_judged: dict[str, bool] = {}  # whether a library's product is used, by digest
 
 _MAKER = Maker(
     unsupported,

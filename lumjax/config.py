@@ -29,6 +29,7 @@ class Settings:
     default_matmul_precision: str = ""  # of float32 products that say nothing; "": float32
     grad_compat: str = "lumjax"  # "jax" restores JAX's NaN gradients
     backend: str = "cpu"  # where programs run
+    cuda_library_gemm: bool = False  # cuBLAS is one more candidate for plain products on a GPU
     interpret: bool = False  # jit evaluates every primitive by itself, without compiling
     cache: bool = True  # keep plans and objects on disk
     cache_dir: str = ""  # where
@@ -65,6 +66,7 @@ _SEMANTIC = ("enable_x64", "fast_math", "grad_compat", "backend", "default_matmu
 # every call of a jitted function, and modes that are off cost nothing there.
 MODES = (
     "interpret", "debug_nans", "debug_infs", "debug_index", "debug_overflow", "debug_key_reuse",
+    "cuda_library_gemm",
 )  # fmt: skip
 
 

@@ -20,6 +20,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from lumjax.cuda import maps, nvrtc
+from lumjax.cuda.blas import WORKSPACE, Blas, library
+from lumjax.cuda.library import Call
 from lumjax.cuda.occupancy import Card
 from lumjax.cuda.persistent import Persistent
 from lumjax.dtype import DType, canonicalize
@@ -122,6 +124,14 @@ class Device(Protocol):
         """Run a kernel on its part of the parameter block."""
         ...
 
+    def multiplies(self) -> bool:
+        """Whether it has a library for products."""
+        ...
+
+    def multiply(self, call: Call, addresses: Sequence[int]) -> None:
+        """A product of the library's, on the buffers of its sides and of its result."""
+        ...
+
     def wait(self) -> None:
         """Wait until all is done."""
         ...
@@ -209,6 +219,8 @@ class Cupy:
         self._folder = Path(tempfile.mkdtemp(prefix="lumjax-"))
         self._allowed: set[int] = set()
         self._kept: list[Any] = []
+        self._blas: Blas | None = None
+        self._workspace: Any = None
 
     def info(self) -> Target:
         """The device as a target."""
@@ -286,6 +298,28 @@ class Cupy:
                    shared_mem=function.shared, stream=self._stream)  # fmt: skip
         except Exception as error:  # CuPy's own kinds
             raise refused(function, blocks, error) from error
+
+    def multiplies(self) -> bool:
+        """Whether cuBLAS is there."""
+        if self._blas is None:
+            try:
+                found = library()
+            except UnsupportedError:
+                return False
+            self._workspace = self.alloc(WORKSPACE)
+            self._blas = Blas(found, int(self._stream.ptr), int(self._workspace.ptr))
+        return True
+
+    def multiply(self, call: Call, addresses: Sequence[int]) -> None:
+        """A product of cuBLAS's. It is told addresses: a graph holds for these alone."""
+        assert self._blas is not None, "asked before"
+        try:
+            self._blas.multiply(call, addresses)
+        except RuntimeError as error:
+            raise DeviceError(
+                operation="multiplying with cuBLAS", required="a product that it can do",
+                got=f"{error} for {call}", fix="turn cuda_library_gemm off, and report it as a bug",
+            ) from error  # fmt: skip
 
     def wait(self) -> None:
         """Wait until all is done."""

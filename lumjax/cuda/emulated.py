@@ -14,6 +14,7 @@ import numpy as np
 
 from lumjax.cuda import maps, ptx
 from lumjax.cuda.device import Function, Held, Lent
+from lumjax.cuda.library import Call
 from lumjax.cuda.occupancy import A100, H200, Card
 from lumjax.cuda.persistent import memory_of as memory_of_loop
 from lumjax.cuda.runtime import emulated_target, load, memory_of
@@ -103,6 +104,14 @@ class Processor:
         self._kernel = kernel, table, function.phase, memory
         grid, block = (blocks,), (function.threads,)
         function.handle.launch(memory, grid, block, [np.int64(table)], function.shared)
+
+    def multiplies(self) -> bool:
+        """There is no library."""
+        return False
+
+    def multiply(self, call: Call, addresses: Sequence[int]) -> None:
+        """Nobody asks."""
+        raise AssertionError("the executor has no library")
 
     def wait(self) -> None:
         """All is done."""

@@ -22,6 +22,7 @@ from lumjax.cuda import maps
 from lumjax.cuda.chosen import Chosen, choose
 from lumjax.cuda.device import Device, DeviceError, Function
 from lumjax.cuda.host import run_steps
+from lumjax.cuda.library import Call, call_of, products
 from lumjax.cuda.memory import lock
 from lumjax.cuda.persistent import LINE, UNKNOWN
 from lumjax.cuda.render import Launch, Rendered, parameters
@@ -75,6 +76,27 @@ class Launched:
 
 
 @record
+class Multiplied:
+    """A product of the library's, where in the parameter block its buffers' addresses are, and the
+    number of the step that it is of.
+    """
+
+    call: Call
+    at: int
+    step: int
+
+    @property
+    def function(self) -> Function:
+        """For errors."""
+        return Function(None, 0, 0, "gemmEx", COPIED, 0, 0)
+
+    def addresses(self, parameters: NDArray) -> tuple[int, ...]:
+        """Where its sides and its result lie."""
+        sides = self.call.first, self.call.second, self.call.result
+        return tuple(int(parameters[self.at + s.buffer]) for s in sides)
+
+
+@record
 class Mapped:
     """A tensor map in the parameter block: where it and the address of its buffer are, in words."""
 
@@ -89,8 +111,8 @@ class Work:
     need it, and the maps.
     """
 
-    first: tuple[Launched, ...]
-    second: tuple[Launched, ...]
+    first: tuple[Launched | Multiplied, ...]
+    second: tuple[Launched | Multiplied, ...]
     mapped: tuple[Mapped, ...]
 
 
@@ -122,7 +144,7 @@ class Launches:
         self._maps: dict[tuple[maps.Numbers, int], NDArray] = {}
         self._parameters: Any = None
         self._room = 0  # bytes of the parameter block
-        self._graphs: dict[tuple[Launched, ...], Callable[[], None]] = {}
+        self._graphs: dict[tuple[Any, ...], Callable[[], None]] = {}
         self._asks = any(map(asks, steps))
         self._loops: dict[int, tuple[Loop, Chosen, Function | None]] = {}
         self._values: Sequence[int] = ()
@@ -215,13 +237,16 @@ class Launches:
             self._refresh(parameters)
             self.device.keep(work)  # to be told if it fails
             if os.environ.get("CUDA_LAUNCH_BLOCKING") == "1":
-                self._issue(work, self.device.wait)
+                self._issue(work, parameters, self.device.wait)
                 return
-            if work not in self._graphs:
+            # A library is told addresses: its graphs hold where arrays lie as they did.
+            told = tuple(x.addresses(parameters) for x in work if isinstance(x, Multiplied))
+            key = work, told
+            if key not in self._graphs:
                 while len(self._graphs) >= _KEPT:
                     self._graphs.pop(next(iter(self._graphs)))
-                self._graphs[work] = self.device.capture(lambda: self._issue(work))
-            self._graphs[work]()
+                self._graphs[key] = self.device.capture(lambda: self._issue(work, parameters))
+            self._graphs[key]()
 
     def _map(self, mapped: Sequence[Mapped], parameters: NDArray) -> bool:
         """Write the tensor maps, unless an array does not lie as they need it."""
@@ -248,12 +273,20 @@ class Launches:
         self.device.keep(parameters)
         self.device.copy(int(self._parameters.ptr), parameters.ctypes.data, size)
 
-    def _issue(self, work: Sequence[Launched], after: Callable[[], None] | None = None) -> None:
+    def _issue(
+        self,
+        work: Sequence[Launched | Multiplied],
+        parameters: NDArray,
+        after: Callable[[], None] | None = None,
+    ) -> None:
         """Ask the device for work."""
         begin = int(self._parameters.ptr)
         for item in work:
             try:
-                self.device.launch(item.function, item.blocks, begin + 8 * item.at)
+                if isinstance(item, Multiplied):
+                    self.device.multiply(item.call, item.addresses(parameters))
+                else:
+                    self.device.launch(item.function, item.blocks, begin + 8 * item.at)
                 if after is not None:
                     after()
             except DeviceError as error:
@@ -278,13 +311,22 @@ class _Tape:
     def __init__(self, launches: Launches) -> None:
         self.launches = launches
         self.step = 0  # the number of the step that runs
-        self._work: list[tuple[Launched, Launched]] = []
+        self._work: list[tuple[Launched | Multiplied, Launched | Multiplied]] = []
         self._mapped: list[Mapped] = []
         self._parameters: list[int] = []
 
     def launch(self, step: Step, table: Sequence[int]) -> None:
         """A kernel."""
-        charts, kernel = self.launches.charts(step), step.compiled.kernel
+        kernel = step.compiled.kernel
+        product = products.get(step.compiled.digest)
+        call = None if product is None else call_of(product, kernel, step.sizes)
+        if call is not None:
+            made = Multiplied(call, len(self._parameters), self.step)
+            self._parameters += [table[p] for p in step.slots]
+            self._work.append((made, made))
+            self._bounded()
+            return
+        charts = self.launches.charts(step)
         if charts:
             self._pad(len(self._parameters))
         at = len(self._parameters)

@@ -111,7 +111,8 @@ class Module(types.SimpleNamespace):
                       "MaxRegistersPerMultiprocessor": 1 << 16, "CooperativeLaunch": 1}  # fmt: skip
         runtime = types.SimpleNamespace(
             memcpyDefault=4, streamCaptureModeThreadLocal=1, getDeviceCount=lambda: 2,
-            memGetInfo=lambda: (7, 11), memcpyAsync=self.copy, memsetAsync=None,
+            memGetInfo=lambda: (7, 11), memcpyAsync=self.copy,
+            memsetAsync=lambda target, value, size, stream: ctypes.memset(target, value, size),
         )  # fmt: skip
         cuda = types.SimpleNamespace(
             runtime=runtime, Stream=lambda non_blocking: Stream(log, 77), Event=Event,
@@ -166,6 +167,9 @@ class Gpu(device.Cupy):
 
     def launch(self, function, blocks, table):
         self.processor.launch(function, blocks, table)
+
+    def multiply(self, call, addresses):
+        self.processor._do(lambda: device.Cupy.multiply(self, call, addresses))
 
     def capture(self, work):
         return self.processor.capture(work)
