@@ -204,7 +204,8 @@ class Jitted(Generic[P, R]):
         self._programs: dict[Any, Program] = {}
         self._quick: dict[Any, Program] = {}  # by array_key
         # builtins that do calls like earlier ones, by the identity of the settings' key
-        self._fast: dict[int, tuple[Callable[[Any, Any], Any], ...]] = {}
+        self._fast: dict[int, tuple[Callable[..., Any], ...]] = {}
+        self._flat: dict[Any, Callable[[list[Any]], Any]] = {}  # on leaves, by their structure too
         self._followed: list[tuple[Program, Any]] = []  # what they do: arguments of which trees
         self._history = History(self._name)
         self._lock = threading.RLock()
@@ -228,6 +229,9 @@ class Jitted(Generic[P, R]):
         key = None if kwargs else array_key(args)
         if key is None and self._plain:
             flat = given, in_tree = tree.flatten((args, kwargs))
+            found = self._on_leaves(given, in_tree)
+            if found is not NotImplemented:
+                return found
             key = array_key(given, in_tree)
         program = self._quick.get(key)
         if program is not None and program.ready is not None:
@@ -247,6 +251,13 @@ class Jitted(Generic[P, R]):
         result: Any = program.out_tree.unflatten(outs)
         return result
 
+    def _on_leaves(self, leaves: list[Any], in_tree: tree.PyTreeDef) -> Any:
+        """A call that is like an earlier one but for containers that native code does not know."""
+        if not self._flat or len(active_traces()) > 1:
+            return NotImplemented
+        fast = self._flat.get((id(config.compiled_key()), in_tree))
+        return NotImplemented if fast is None else fast(leaves)
+
     def _count(
         self, program: Program, args: tuple[Any, ...], kwargs: dict[str, Any], leaves: Sequence[Any]
     ) -> None:
@@ -256,16 +267,21 @@ class Jitted(Generic[P, R]):
             return
         places = [k for k in range(len(args)) if self._is_static(k, len(args))]
         trees = dispatcher().of_call(args, kwargs, leaves, [*places, *self.static_argnames])
+        which = id(config.compiled_key())
         with self._lock:
-            if trees is None or (program, trees) in self._followed:
+            if (program, trees) in self._followed:
                 return
             self._followed = [*self._followed[1 - _FOLLOWED :], (program, trees)]
-            made = self._native(program, trees)
-            if made is not None:
-                which = id(config.compiled_key())
-                self._fast[which] = (made, *self._fast.get(which, ())[: _FOLLOWED - 1])
+            if trees is not None:
+                made = self._native(program, trees)
+                if made is not None:
+                    self._fast[which] = (made, *self._fast.get(which, ())[: _FOLLOWED - 1])
+            elif self._plain and len(self._flat) < _TRIES:  # Python flattens the arguments
+                made = self._native(program, (dispatcher().of_leaves(len(leaves)),))
+                if made is not None:
+                    self._flat[which, program.in_tree] = made
 
-    def _native(self, program: Program, trees: Any) -> Callable[[Any, Any], Any] | None:
+    def _native(self, program: Program, trees: Any) -> Callable[..., Any] | None:
         """The builtin that runs the program on arguments of these trees."""
         executable = program.executable()
         return dispatcher().native(executable, program.consts, program.out_tree, trees)
@@ -510,6 +526,7 @@ class Jitted(Generic[P, R]):
             self._programs.clear()
             self._quick.clear()
             self._fast.clear()
+            self._flat.clear()
             self._followed = []
             self._history = History(self._name)
 

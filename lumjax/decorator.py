@@ -33,7 +33,7 @@ class Donating(Jitted[P, R]):
         )  # fmt: skip
         return lambda leaves: unflatten(donation.run(call, leaves))
 
-    def _native(self, program: Program, trees: Any) -> Callable[[Any, Any], Any] | None:
+    def _native(self, program: Program, trees: Any) -> Callable[..., Any] | None:
         """The builtin that runs the program and deletes what is donated, where that is always of
         use.
         """
@@ -45,7 +45,7 @@ class Donating(Jitted[P, R]):
         )
         if made is None:
             return None
-        return lambda args, kwargs: made(args, kwargs, donation.gone(user_source()))
+        return lambda *given: made(*given, donation.gone(user_source()))
 
 
 def jit(

@@ -7,6 +7,7 @@ call with such arguments takes it; other calls take Python's way, and may get pl
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
@@ -199,6 +200,10 @@ def _shifted(node: Node, by: int) -> Node:
     return Node(node.kind, node.of, tuple([_shifted(c, by) for c in node.children]), node.keys)
 
 
+def _named(kind: Any, parts: list[Any]) -> Any:
+    return kind(*parts)
+
+
 def _result(spec: Any, numbers: Iterator[int], level: int = 1) -> Node:
     """What unflattening makes."""
     below = level + 1
@@ -214,5 +219,8 @@ def _result(spec: Any, numbers: Iterator[int], level: int = 1) -> Node:
         made = {k: _result(c, numbers, below) for k, c in parts}
         keys = tree.keys_of(spec)
         return Node(DICT, dict, tuple([made[k] for k in keys]), keys)
+    if tree.is_named(spec.type) and level <= _DEEPEST:
+        parts = tuple([_result(c, numbers, below) for c in spec.children()])
+        return Node(MAKE, partial(_named, spec.type), parts)
     leaves = tuple([Node(LEAF, next(numbers)) for _ in range(spec.num_leaves)])
     return Node(MAKE, spec.unflatten, leaves)

@@ -174,6 +174,28 @@ def test_trees_of_all_kinds(make):
     assert type(f(make(x))[0]) is type(make(x))
 
 
+def test_classes_of_ones_own():
+    f = lumjax.jit(lambda m, x: (Custom(m.value * x), {"k": Pair(m, x)}))
+    x = jnp.arange(3.0)
+    for other in (x, 2.0, np.float32(3), np.ones(3, np.float32), Custom([x])):
+        m = Custom(other) if other is not x else Custom(x)
+        if isinstance(other, Custom):
+            m.value = x
+        warm(f, m, x)
+        same(f(m, x), by_python(f, m, x))
+    assert len(f._flat) == 1
+    donating = lumjax.jit(lambda m, x: (Custom(m.value * x), x), donate_argnums=0)
+    m = Custom(x + 0)
+    for _ in range(CALLS + 2):
+        before, (m, _) = m, donating(m, x)
+        assert before.value.is_deleted()
+    assert len(donating._flat) == 1
+    assert m.value.tolist() == [0, 1, 2 ** (CALLS + 3)]
+    assert lumjax.grad(lambda x: jnp.sum(f(Custom(x), x)[0].value))(x).tolist() == [0, 2, 4]
+    with lumjax.config.scope(enable_x64=True):
+        assert f(Custom(np.ones(3)), x)[0].value.dtype == np.float64
+
+
 def test_a_deque_is_refused_as_before():
     f = lumjax.jit(lambda t: t["x"])
     warm(f, {"x": jnp.ones(2)})
