@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from lumjax.recall import Recalled
     from lumjax.timeline import Timeline
 
-_FIRST = 2  # calls of a program that Python does before native code is made of the next
+_FIRST = 8  # calls of a program that Python does before native code is made of the next
 _TRIES = 12  # such calls, at most, that have native code made
 _FOLLOWED = 4  # kinds of calls that native code does, at most
 P = ParamSpec("P")

@@ -5,6 +5,7 @@ nobody can tell.
 from __future__ import annotations
 
 import gc
+import signal
 import subprocess
 import sys
 import threading
@@ -450,6 +451,30 @@ def test_callbacks_and_calls_inside_them():
     for _ in range(CALLS + 2):
         with pytest.raises(Exception, match="from the host"):
             bad(x)
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="a timer's signals are POSIX's")
+def test_a_loop_is_interrupted():
+    f = lumjax.jit(lambda x, n: lumjax.lax.fori_loop(0, n, lambda i, c: c * 0.5 + 1, x))
+    x = jnp.ones(64)
+    warm(f, x, 3)
+    assert is_native(f, x, 3)
+
+    def handler(number, frame):
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, handler)
+    held = sys.getrefcount(x), sys.getrefcount(x.data)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        with pytest.raises(KeyboardInterrupt):
+            f(x, 2**31 - 1)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    gc.collect()
+    assert (sys.getrefcount(x), sys.getrefcount(x.data)) == held
+    assert f(x, 0).tolist() == x.tolist()
 
 
 def test_loops_choices_random_numbers_and_sorts():
