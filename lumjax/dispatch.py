@@ -18,6 +18,7 @@ from lumjax.cpu import caller
 from lumjax.cpu.caller import Fresh, Input, Node, Output, Plan
 from lumjax.cpu.runtime import Program as Kernels
 from lumjax.cpu.words import DICT, FRESH, INPUT, LEAF, LIST, LITERAL, MAKE, SAME, TUPLE
+from lumjax.dtype import DType, is_key, key
 from lumjax.runner import Result, Runner, Segment
 from lumjax.trace.array import Array
 from lumjax.trace.core import Jaxpr
@@ -56,7 +57,7 @@ def _plan(
     donated: Sequence[int],
 ) -> Plan:  # fmt: skip
     recipe = runner.recipe
-    if runner.keyed or any(type(x) not in (Array, np.ndarray) for x in consts):
+    if any(type(x) not in (Array, np.ndarray) for x in consts):
         raise _OtherError
     first = len(recipe.consts)  # of the program's inputs
     leaves = first + len(consts)  # and of the arguments' leaves
@@ -69,7 +70,8 @@ def _plan(
         given = k - leaves in donated
         scalar = k >= leaves and segment is not None and k not in returned and not given
         inputs.append(Input(aval, slot.place, scalar, slot.number in recipe.owned, given))
-    made = _Made(index, {leaves + k for k in donated}, segment)
+    types = [x.aval.dtype for x in inputs]
+    made = _Made(index, types, {leaves + k for k in donated}, segment)
     outputs = tuple([made.output(r) for r in recipe.outputs])
     kernels = runner.programs[0] if segment is not None and runner.programs else None
     assert kernels is None or type(kernels) is Kernels, "a Runner's own"
@@ -105,10 +107,17 @@ def _segment(runner: Runner) -> Segment | None:
 class _Made:
     """What results are."""
 
-    def __init__(self, inputs: dict[int, int], again: set[int], segment: Segment | None) -> None:
+    def __init__(
+        self,
+        inputs: dict[int, int],
+        types: Sequence[DType],
+        again: set[int],
+        segment: Segment | None,
+    ) -> None:
         self.fresh: list[Fresh] = []
-        self._inputs, self._again, self._segment = inputs, again, segment
+        self._inputs, self._types, self._again, self._segment = inputs, types, again, segment
         self._numbers: dict[int, int] = {}
+        self._keyed: dict[int, bool] = {}
         if segment is not None:
             self._numbers = {s.number: k for k, s in enumerate(segment.fresh)}
             self.fresh = [Fresh(s.shape, s.dtype, s.place) for s in segment.fresh]
@@ -116,18 +125,21 @@ class _Made:
     def output(self, result: Result) -> Output:
         """Where a result comes from. What Python runs gives them in order."""
         value = result.value
-        if result.keyed:
-            raise _OtherError
         if not isinstance(value, int):
             return Output(LITERAL, value, result.weak)
         if self._segment is None:
             self.fresh.append(Fresh((), np.dtype(np.uint8), -1))
         if value in self._inputs:
             k = self._inputs[value]
-            return Output(INPUT, k, result.weak, k in self._again)
+            if is_key(self._types[k]) != result.keyed:  # keys as their words, or words as keys
+                raise _OtherError
+            return Output(INPUT, k, result.weak, k in self._again or result.keyed)
         number = len(self.fresh) - 1 if self._segment is None else self._numbers.get(value)
-        if number is None:
+        if number is None or self._keyed.setdefault(value, result.keyed) != result.keyed:
             raise _OtherError
+        if result.keyed and self._segment is not None:  # made as keys, written as their words
+            words = self._segment.fresh[number]
+            self.fresh[number] = Fresh(words.shape[:-1], key, words.place)
         return Output(FRESH, number, result.weak)
 
 

@@ -18,7 +18,7 @@ from lumjax.aligned import address_of
 from lumjax.config import config
 from lumjax.cpu import arena
 from lumjax.cpu.runtime import AnyStep, Copy, Program
-from lumjax.dtype import DType
+from lumjax.dtype import DType, is_key
 from lumjax.expansion import is_keyed, keys_of, words_of
 from lumjax.ops.elementwise import asvalue
 from lumjax.ownership import is_alone
@@ -202,9 +202,13 @@ class Runner:
         """
         table, held = self.table.copy(), self._blank.copy()
         for (number, *_), found in zip(self._rows, data, strict=True):
-            held[number] = found
+            held[number] = words_of(found) if is_key(found.dtype) else found
         self._perform(table, held)
-        return [held[value] for value, _, _ in self._outputs if isinstance(value, int)]
+        return [
+            keys_of(held[value]) if keyed else held[value]
+            for value, _, keyed in self._outputs
+            if isinstance(value, int)
+        ]
 
     def _perform(self, table: list[int], held: list[Any]) -> None:
         """Run all parts."""
