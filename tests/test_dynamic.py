@@ -91,6 +91,14 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], Any, Callable[[int], tuple[Any, ..
     "counted": (lambda x: (jnp.argmax(x), x.size, jnp.var(x, ddof=1)), {0: lumjax.dim("n", min=2)},
                 lambda n: (drawn(n + 1),)),
     "sorted": (lambda x: (jnp.sort(x), jnp.cumsum(x)), A, lambda n: (drawn(n),)),
+    "nothing beside": (
+        lambda x, i: (
+            jnp.cumsum(x, 1), jnp.cumsum(x, 0), lax.cummax(x, 0), jnp.sort(x, 1), jnp.sort(x, 0),
+            jnp.argsort(x, 0), x.at[i].add(1.0), x.at[i].set(x[i]), jnp.take(x, i, 0), x[::-1],
+            jnp.concatenate([x, x]), x.sum(0), x.sum(1), x @ x.T, jnp.pad(x, ((1, 0), (0, 1))),
+        ),
+        (A, None), lambda n: (drawn(n, 0), jnp.zeros(2, jnp.int32)),
+    ),
     "padded": (lambda x: jnp.pad(x, ((1, 2), (0, 1))), A, lambda n: (drawn(n, 2),)),
     "rolled": (lambda x: jnp.roll(x, 1, 0), A, lambda n: (drawn(n, 2),)),
     "stacked, tiled": (lambda x: jnp.stack([x, x]) + jnp.tile(x, (2, 1)).reshape(2, -1), A,

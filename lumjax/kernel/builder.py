@@ -239,6 +239,14 @@ class Builder:
             flat = dims.floor_divide(flat, extent)
             self.index(scope, here, name)
 
+    def idle(self) -> None:
+        """Nothing to compute: of the buffers the shapes alone."""
+        inputs, outputs = self.inputs, self.outputs
+        self.inputs, self.outputs = (
+            tuple(Buffer(b.name, self.shape(b.shape), b.dtype) for b in buffers)
+            for buffers in (inputs, outputs)
+        )
+
     def kernel(self, name: str, program: str) -> Kernel:
         """The kernel."""
         if not self.phases:  # nothing to compute

@@ -40,7 +40,9 @@ def lower_whole(
     """
     b = Builder([o for o in operands if isinstance(o, Buffer)], results, blocks)
     b.apart = blocks is not None and isinstance(form, Cumulate | Order)
-    if not all(same(volume(r.shape), 0) for r in results):
+    if all(same(volume(r.shape), 0) for r in results):
+        b.idle()
+    else:
         _emit(b, form, operands, results, blocks is not None)
     return b.kernel(name, _PROGRAMS[type(form)])
 
