@@ -430,7 +430,9 @@ def is_node_type(kind: type) -> bool:
 
 def is_named(kind: type) -> bool:
     """Whether values of this very type are named tuples, and nodes as such."""
-    return _optree().is_namedtuple_class(kind) and not is_node_type(kind)
+    entry = _optree().register_pytree_node.get(kind, namespace=_NAMESPACE)
+    named = entry is None or entry.kind == _optree().PyTreeKind.NAMEDTUPLE
+    return named and _optree().is_namedtuple_class(kind)
 
 
 def keys_of(treedef: PyTreeDef) -> tuple[Any, ...]:

@@ -72,6 +72,7 @@ class Pair(NamedTuple):
 
 
 OTHER = namedtuple("OTHER", "u v")
+OTHER_PAIR = namedtuple("OTHER_PAIR", "first second")
 
 
 @tree.register_pytree_node_class
@@ -174,6 +175,36 @@ def test_trees_of_all_kinds(make):
         warm(f, make(x), **kwargs)
         same(f(make(x), **kwargs), by_python(f, make(x), **kwargs))
     assert type(f(make(x))[0]) is type(make(x))
+
+
+class Turned(NamedTuple):
+    first: object
+    second: object
+
+    def tree_flatten(self):
+        return (self.second, self.first), None
+
+    @classmethod
+    def tree_unflatten(cls, aux, children):
+        return cls(*reversed(children))
+
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # it was one as a named tuple
+    tree.register_pytree_node_class(Turned)
+
+
+def test_named_tuples():
+    f = lumjax.jit(lambda t: type(t)(t.first - t.second, {"k": t.first}))
+    for kind in (Pair, OTHER_PAIR, Turned):
+        given = kind(jnp.ones(2), jnp.zeros(2))
+        warm(f, given)
+        assert is_native(f, given) == (kind is not Turned)
+        same(f(given), by_python(f, given))
+        found = f(given)
+        assert type(found) is kind
+        assert found.first.tolist() == [1, 1]
+    assert len(f._flat) == 1
 
 
 def test_classes_of_ones_own():

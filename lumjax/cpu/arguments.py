@@ -355,13 +355,11 @@ no:
 """
     + each("inputs", "n.inputs", "input")
     + r"""
-; whether this leaf is no other one, where some are donated: a table of addresses
-define internal i1 @different(ptr %p, ptr %m, i64 %k) nounwind {
+; where a leaf is in a table of addresses, or would be
+define internal ptr @slot(ptr %p, ptr %m, ptr %o) nounwind {
 entry:
-  %objects = area objects
   %seen = area seen
   %mask = field i64 hash
-  %o = word ptr %objects, %k
   %number = ptrtoint ptr %o to i64
   %high = lshr i64 %number, 4
   %far = lshr i64 %number, 16
@@ -370,21 +368,53 @@ entry:
 look:
   %h = phi i64 [%mixed, %entry], [%h1, %used]
   %at = and i64 %h, %mask
-  %found = word ptr %seen, %at
+  %slot = getelementptr i64, ptr %seen, i64 %at
+  %found = load ptr, ptr %slot
   %free = icmp eq ptr %found, null
-  br i1 %free, label %mark, label %used
+  br i1 %free, label %out, label %used
 used:
-  %twice = icmp eq ptr %found, %o
+  %same = icmp eq ptr %found, %o
   %h1 = add i64 %h, 1
-  br i1 %twice, label %no, label %look
-mark:
-  keep ptr %o, %seen, %at
+  br i1 %same, label %out, label %look
+out:
+  ret ptr %slot
+}
+
+; whether a donated leaf is no other donated one
+define internal i1 @once(ptr %p, ptr %m, i64 %k) nounwind {
+entry:
+  %donated = field ptr donated
+  %number = word i64 %donated, %k
+  %objects = area objects
+  %o = word ptr %objects, %number
+  %slot = call ptr @slot(ptr %p, ptr %m, ptr %o)
+  %found = load ptr, ptr %slot
+  %new = icmp eq ptr %found, null
+  store ptr %o, ptr %slot
+  ret i1 %new
+}
+
+; whether a leaf that is not donated is no donated one
+define internal i1 @apart(ptr %p, ptr %m, i64 %k) nounwind {
+entry:
+  %rows = field ptr inputs
+  %row = getelementptr [8 x i64], ptr %rows, i64 %k
+  %owned = word i64 %row, 5
+  %kept = icmp ult i64 %owned, 2
+  br i1 %kept, label %look, label %yes
+look:
+  %objects = area objects
+  %o = word ptr %objects, %k
+  %slot = call ptr @slot(ptr %p, ptr %m, ptr %o)
+  %found = load ptr, ptr %slot
+  %new = icmp eq ptr %found, null
+  ret i1 %new
+yes:
   ret i1 true
-no:
-  ret i1 false
 }
 """
-    + each("distinct", "n.inputs", "different")
+    + each("all.once", "n.donated", "once")
+    + each("all.apart", "n.inputs", "apart")
 )
 
 GATHER = r"""
@@ -419,8 +449,11 @@ donated:
   %any = icmp ne i64 %some, 0
   br i1 %any, label %once, label %yes
 once:
-  %d = call i1 @distinct(ptr %p, ptr %m)
-  ret i1 %d
+  %d = call i1 @all.once(ptr %p, ptr %m)
+  br i1 %d, label %apart, label %no
+apart:
+  %e = call i1 @all.apart(ptr %p, ptr %m)
+  ret i1 %e
 yes:
   ret i1 true
 no:

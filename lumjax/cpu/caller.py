@@ -228,7 +228,7 @@ class _Block:
 def _areas(plan: Plan) -> dict[str, int | _At]:
     """Where a call's memory has what: references that it owns first."""
     inputs, size = len(plan.inputs), 1
-    while plan.donated and size < 2 * inputs:
+    while size < 2 * len(plan.donated):
         size *= 2
     lengths = {
         "objects": inputs, "data": inputs, "fresh": len(plan.fresh), "made": len(plan.outputs),

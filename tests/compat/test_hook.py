@@ -129,7 +129,7 @@ print(jax.jit.__module__, sys.argv[1:], helper.VALUE, jax.grad(lambda x: jnp.sum
 def test_scripts_and_modules(tmp_path):
     (tmp_path / "script.py").write_text(SCRIPT)
     (tmp_path / "helper.py").write_text("VALUE = 7\n")
-    want = "lumjax.compile ['a', '-b'] 7 6.0\n"
+    want = "lumjax.decorator ['a', '-b'] 7 6.0\n"
     assert run(None, "-m", "lumjax.compat", str(tmp_path / "script.py"), "a", "-b") == want
     assert run(None, "-m", "lumjax.compat", "-m", "script", "a", "-b", cwd=tmp_path) == want
     assert "usage" in run(None, "-m", "lumjax.compat", fails=True)

@@ -355,6 +355,24 @@ def test_donated_leaves_are_deleted():
         call(*arrays(2), ())
 
 
+@pytest.mark.parametrize("count", [1, 2, 7, 100])
+def test_only_what_is_donated_is_given_once(count):
+    tree = Node(LIST, list, tuple(map(leaf, range(2 * count))))
+    inputs = [Input(aval(2), -1, donated=k < count) for k in range(2 * count)]
+    call = caller.make(plan_of([tree], inputs, [], Node(TUPLE, tuple), donated=range(count)))
+    gone = ("why",) * count
+    (x,) = arrays(1)
+    for k in range(count):
+        given = arrays(count)
+        assert call([*given, *[x] * (count - 1), given[k]], gone) is MISS
+        if k:
+            assert call([*given[:k], given[0], *given[k + 1 :], *[x] * count], gone) is MISS
+        assert not any(a.is_deleted() for a in given)
+        assert call([*given, *[x] * count], gone) == ()
+        assert all(a.is_deleted() for a in given)
+    assert not x.is_deleted()
+
+
 def test_memory_that_is_written_belongs_to_one_array():
     plan = plan_of(
         [leaf(0)], [Input(aval(2), 0, owned=True, donated=True)],
