@@ -42,6 +42,7 @@ from lumjax.trace.form import ReduceOp
 
 GAP = 16  # elements: rows a power of two apart would share few sets of the cache
 LASTING = 128  # terms of a sum that takes longer than memory
+FAR = 4  # times the second-level cache: what is larger comes from behind it
 MANY_ROWS = 48  # rows for which the right side's part of a block is copied
 
 
@@ -363,11 +364,20 @@ class Tiles:
             lhs,
             rhs,
             tuple(body.stmts),
-            self.sums is not None and tiling.rows == 1 and not tiling.dots,
+            self._comes_from_far(),
             depth >= LASTING,
             tiling.pairs,
         )
         scope.add(tile)
+
+    def _comes_from_far(self) -> bool:
+        """Whether the right side is read in place from memory, for one row or tile by tile."""
+        tiling, target = self.tiling, self.emitter.target
+        if self.sums is None or self.packed is not None or tiling.dots or target is None:
+            return False
+        size = extent(self.emitter, (*tiling.k, tiling.n)) * held(tiling.term).itemsize
+        several = extent(self.emitter, [tiling.m]) > tiling.rows
+        return tiling.rows == 1 or (several and size > FAR * target.l2)
 
     def _store_roots(self, scope: Scope, total: Value) -> None:
         term = self.tiling.term
