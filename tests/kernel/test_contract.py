@@ -10,7 +10,7 @@ from lumjax import dtype as dt
 from lumjax.kernel import contract, ir
 from lumjax.kernel.lower import Reject, lower
 from lumjax.kernel.term import Load, Reduction
-from lumjax.kernel.tiles import LASTING, MANY_ROWS, dot_shape
+from lumjax.kernel.tiles import FAR, LASTING, MANY_ROWS, dot_shape
 from lumjax.target import Backend, Target
 from lumjax.trace import dim as dims
 from tests.kernel.build import (
@@ -332,6 +332,20 @@ def test_what_is_cut_and_what_is_copied(layout, m, n, k):
         assert all(t.long == (k >= LASTING) for t in tiles(kernel))
     if k < LASTING:
         assert not any(t.long for t in tiles(kernel))
+
+
+@pytest.mark.parametrize("m", [8, 16, 32, 256])
+@pytest.mark.parametrize(("k", "n"), [(512, 1024), (1024, 4096)])
+def test_what_comes_from_behind_the_caches_is_fetched_ahead(m, k, n):
+    target = replace(TARGET, l1=32 << 10, l2=1 << 20)
+    rows, columns = axis("m", m), axis("n", n)
+    kernel = lower(
+        group(root("o", (rows, columns), matmul("NN", rows, columns, axis("k", k)))), target
+    )
+    assert not isinstance(kernel, Reject)
+    found = tiles(kernel)
+    far = 4 * k * n > FAR * target.l2 and m < MANY_ROWS and m > found[0].rows
+    assert {t.ahead for t in found} == {far}
 
 
 @pytest.mark.parametrize("layout", ["N", "T"])
