@@ -429,14 +429,23 @@ def is_node_type(kind: type) -> bool:
 
 
 def is_named(kind: type) -> bool:
-    """Whether values of this very type are named tuples, and nodes as such."""
+    """Whether values of this very type are named tuples, and nodes as such.
+
+    >>> from collections import namedtuple
+    >>> is_named(namedtuple("Pair", "x y")), is_named(tuple)
+    (True, False)
+    """
     entry = _optree().register_pytree_node.get(kind, namespace=_NAMESPACE)
     named = entry is None or entry.kind == _optree().PyTreeKind.NAMEDTUPLE
     return named and _optree().is_namedtuple_class(kind)
 
 
 def keys_of(treedef: PyTreeDef) -> tuple[Any, ...]:
-    """The keys of a dict's structure, in the order in which unflattening puts them."""
+    """The keys of a dict's structure, in the order in which unflattening puts them.
+
+    >>> keys_of(structure({"b": 0, "a": 0}))
+    ('b', 'a')
+    """
     one = treedef.one_level()
     return tuple(one.unflatten([None] * one.num_leaves)) if one else ()
 
