@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeAlias, assert_never
 
 from lumjax import dtype as dt
 from lumjax.cpu import analysis
 from lumjax.cuda import scalar
+from lumjax.cuda.packs import loaded_from, packing
 from lumjax.cuda.scalar import Value, identity, named, stored, value_type
 from lumjax.kernel import ir
 from lumjax.kernel.ir import (
@@ -44,8 +45,10 @@ _OF_C = (
     "template typename operator sizeof register volatile asm try catch throw"
 )
 _WORDS = frozenset(_OF_C.split())
-_WIDEST = 16  # bytes of one access
-_PACKED_WORK = 48  # operations at most of a loop that is written out for several elements
+_SHORT = (
+    1 << 30
+)  # below what index arithmetic stays to be of 32 bits: a loop's last step may pass it
+_OF_32 = (dt.int8, dt.int16, dt.int32, dt.uint8, dt.uint16)
 
 
 def name_of(name: str) -> str:
@@ -54,20 +57,6 @@ def name_of(name: str) -> str:
     """
     plain = _NAME.sub("_", name).replace("_", "__")
     return f"{plain}_" if plain in _WORDS else plain
-
-
-def same(dim: Dim | None, number: int) -> bool:
-    """Whether an index expression is this number, whatever its symbols are."""
-    return isinstance(dim, int) and dim == number
-
-
-def loaded_from(body: Iterable[Stmt]) -> frozenset[str]:
-    """The names of the buffers that are read."""
-    found: set[str] = set()
-    for stmt in analysis.inside(body):
-        for value in analysis.operands(stmt):
-            found |= {n.buffer.name for n in analysis.nodes(value) if isinstance(n, LoadValue)}
-    return frozenset(found)
 
 
 def shared_out(stmt: object) -> bool:
@@ -101,8 +90,13 @@ class Total:
 class Body:
     """Lines of C, and what the names of the Kernel IR mean where they stand."""
 
-    def __init__(self, threads: int, each: bool, hints: Mapping[str, Dim], tiles: Tiles) -> None:
+    def __init__(
+        self, threads: int, each: bool, hints: Mapping[str, Dim], tiles: Tiles, short: bool = False
+    ) -> None:
         self.threads, self.hints, self._tiles = threads, hints, tiles
+        self.short, self.fits = short, True  # of 32 bits, and whether that is proved so far
+        self.counts = False  # whether indices are multiplied or divided
+        self.ix = "i32" if short else "i64"  # the type of what index expressions are
         self.lines: list[str] = []
         self.depth = 0
         self.made = 0
@@ -199,7 +193,8 @@ class Body:
     # ---- index expressions
 
     def index(self, dim: Dim) -> str:
-        """An index expression as C, of 64 bits."""
+        """An index expression as C."""
+        self.fits = self.fits and (not self.short or self._is_short(dim))
         if isinstance(dim, int):
             return f"{dim}ll" if abs(dim) > 1 << 30 else str(dim)
         match dim.op:
@@ -214,13 +209,14 @@ class Body:
                 name = "lj_min" if dim.op is IndexOp.MIN else "lj_max"
                 first, *rest = map(self.index, dim.args)
                 for other in rest:
-                    first = f"{name}<i64>({first}, {other})"
+                    first = f"{name}<{self.ix}>({first}, {other})"
                 return first
             case IndexOp.SELECT:
                 test, a, b = dim.args
-                return f"({self.condition(test)} ? (i64){self.index(a)} : (i64){self.index(b)})"
+                first, second = (f"({self.ix}){self.index(x)}" for x in (a, b))
+                return f"({self.condition(test)} ? {first} : {second})"
             case _:
-                return f"(i64)({self.condition(dim)})"
+                return f"({self.ix})({self.condition(dim)})"
 
     def division(self, dim: Expr) -> str:
         """A quotient or remainder, rounded down; of 32 bits where that is enough. Division of 64
@@ -234,8 +230,9 @@ class Body:
             for (lo, hi), low in zip(spans, least, strict=True)
         ):
             sign = "/" if dim.op is IndexOp.FLOORDIV else "%"
-            return f"(i64)((u32){a} {sign} (u32){b})"
-        return f"lj_floor_{'div' if dim.op is IndexOp.FLOORDIV else 'mod'}({a}, {b})"
+            return f"({self.ix})((u32){a} {sign} (u32){b})"
+        short = "(i32)" if self.short else ""
+        return f"{short}lj_floor_{'div' if dim.op is IndexOp.FLOORDIV else 'mod'}({a}, {b})"
 
     def interval(self, dim: Dim) -> tuple[int | None, int | None]:
         """The bounds of an index expression in the traced program: a run to verify a kernel has
@@ -243,6 +240,23 @@ class Body:
         """
         found = dims.substitute(dim, {**self.hints, **self.ranges})
         return dims.bounds(found)
+
+    def _is_short(self, dim: Dim) -> bool:
+        """Whether an expression fits 32 bits, in whatever order it is computed."""
+        op = dim.op if isinstance(dim, Expr) else None
+        self.counts |= op in (IndexOp.MUL, IndexOp.FLOORDIV, IndexOp.MOD)
+        inner = dim.args if isinstance(dim, Expr) and op in (IndexOp.ADD, IndexOp.MUL) else ()
+        read = {  # of what is loaded the dtype alone is known
+            n: dims.symbol(n, -2 * _SHORT, 2 * _SHORT - 1)
+            for n in dims.symbols(dim) - self.ranges.keys()
+            if n in self.values and self.values[n].dtype in _OF_32
+        }
+        spans = [self.interval(dims.substitute(d, read)) for d in (dim, *inner)]
+        most = [max(-lo - 1, hi, 1) for lo, hi in spans if lo is not None and hi is not None]
+        limit = 2 * _SHORT if read and not inner else _SHORT
+        if len(most) < len(spans) or max(most) >= limit:
+            return False
+        return (sum if op is IndexOp.ADD else math.prod)(most[1:]) < 2 * _SHORT
 
     def ranged(self, name: str, least: Dim, end: Dim) -> None:
         """A symbol goes from one expression up to below another."""
@@ -258,7 +272,9 @@ class Body:
         value = self.values.get(name)
         if value is None:
             return name_of(name)
-        return f"lj_index({value.text})" if value.dtype == dt.uint64 else f"(i64){value.text}"
+        if value.dtype == dt.uint64:
+            return f"lj_index({value.text})"
+        return f"({self.ix}){value.text}"
 
     def condition(self, dim: Dim) -> str:
         """Whether an index expression is nonzero."""
@@ -297,7 +313,8 @@ class Body:
                     return self.totals[name].value
                 if name in self.values:
                     return self.values[name]
-                return scalar.cast(Value(dt.int64, (self.symbol(name),)), value.dtype)
+                wide = "(i64)" if self.short else ""
+                return scalar.cast(Value(dt.int64, (wide + self.symbol(name),)), value.dtype)
             case ir.IndexValue():
                 return scalar.cast(
                     Value(dt.int64, (f"(i64)({self.index(value.expr)})",)), value.dtype
@@ -465,17 +482,17 @@ class Body:
         self.values.pop(stmt.var, None)
         self.ranged(stmt.var, stmt.begin, stmt.end)
         name, end = name_of(stmt.var), self.fresh("end")
-        self.add(f"const i64 {end} = {self.index(stmt.end)};")
-        return f"for (i64 {name} = {begin}; {name} < {end}; {name} += {step})"
+        self.add(f"const {self.ix} {end} = {self.index(stmt.end)};")
+        return f"for ({self.ix} {name} = {begin}; {name} < {end}; {name} += {step})"
 
     def _shared(self, stmt: Loop) -> None:
         """Iterations in turn to each thread; sums are taken apart and then put together."""
         opened = [(n, self.totals[n]) for n in analysis.accumulated(stmt.body)]
         with self.partial(opened), self.by_itself():
             begin = self.fresh("begin")
-            self.add(f"const i64 {begin} = {self.index(stmt.begin)};")
-            first = f"{begin} + (i64)threadIdx.x * {stmt.step}"
-            packed = _packing(stmt)
+            self.add(f"const {self.ix} {begin} = {self.index(stmt.begin)};")
+            first = f"{begin} + ({self.ix})threadIdx.x * {stmt.step}"
+            packed = packing(stmt)
             if packed is not None:
                 first = self._packed(stmt, begin, *packed)
             head = self._head(stmt, first, str(self.threads * stmt.step))
@@ -510,22 +527,23 @@ class Body:
         """The loop over whole packs, if all of them are aligned; where the rest begins."""
         buffers = [(a.buffer, a.offset) for a in accesses]
         var = name_of(stmt.var)
+        self.ranged(stmt.var, stmt.begin, stmt.end)
         self.symbols[stmt.var] = begin
         tests = [f"lj_aligned<{scalar.storage_type(b.dtype)}, {width}>({name_of(b.name)} + "
                  f"{self.index(offset)})" for b, offset in buffers]  # fmt: skip
         aligned, first, end = self.fresh("aligned"), self.fresh("first"), self.fresh("end")
         self.add(f"const bool {aligned} = {' && '.join(dict.fromkeys(tests))};")
-        self.add(f"const i64 {end} = {self.index(stmt.end)};")
-        self.add(f"i64 {first} = {begin};")
+        self.add(f"const {self.ix} {end} = {self.index(stmt.end)};")
+        self.add(f"{self.ix} {first} = {begin};")
         del self.symbols[stmt.var]
         base = self.fresh("base")
         with self.scope(f"if ({aligned} && {end} > {begin})"):
             self.add(f"{first} = {end} - ({end} - {begin}) % {width};")
             step = self.threads * width
-            with self.scope(f"for (i64 {base} = {begin} + (i64)threadIdx.x * {width}; "
+            with self.scope(f"for ({self.ix} {base} = {begin} + ({self.ix})threadIdx.x * {width}; "
                             f"{base} < {first}; {base} += {step})"):  # fmt: skip
                 self._pack(stmt, base, var, width, accesses)
-        return f"{first} + (i64)threadIdx.x"
+        return f"{first} + ({self.ix})threadIdx.x"
 
     def _pack(self, stmt: Loop, base: str, var: str, width: int, accesses: Sequence[Any]) -> None:
         self.ranged(stmt.var, stmt.begin, stmt.end)
@@ -544,40 +562,9 @@ class Body:
         del self.symbols[stmt.var]
         self.add("#pragma unroll")
         with self.scope(f"for (int lane = 0; lane < {width}; lane++)"):
-            self.add(f"const i64 {var} = {base} + lane;")
+            self.add(f"const {self.ix} {var} = {base} + lane;")
             self.statements(stmt.body)
         for line in stores:
             self.add(line)
         for access in accesses:
             del self.packs[id(access)]
-
-
-def _packing(stmt: Loop) -> tuple[int, list[LoadValue | StoreStmt]] | None:
-    """How many elements one access moves, and the accesses along the loop; None if one by one."""
-    plain = (Let, StoreStmt, Accumulate)
-    if stmt.step != 1 or not all(isinstance(s, plain) for s in stmt.body):
-        return None
-    accesses: list[LoadValue | StoreStmt] = []
-    inside = {s.name for s in stmt.body if isinstance(s, Let)}
-    work = 0
-    for s in stmt.body:
-        found: list[LoadValue | StoreStmt] = [s] if isinstance(s, StoreStmt) else []
-        for value in analysis.operands(s):
-            every = list(analysis.nodes(value))
-            work += sum(isinstance(n, ir.ApplyValue) for n in every)
-            found += [n for n in every if isinstance(n, LoadValue)]
-        for access in found:
-            slope = dims.coefficient(access.offset, stmt.var)
-            if same(slope, 0) and not isinstance(access, StoreStmt):
-                continue
-            whole = isinstance(access.mask, int) and access.mask
-            if not same(slope, 1) or not whole or access.buffer.dtype in dt.COMPLEX:
-                return None
-            if inside & dims.symbols(access.offset):  # each element may lie elsewhere
-                return None
-            accesses.append(access)
-    stores = {a.buffer.name for a in accesses if isinstance(a, StoreStmt)}
-    if not accesses or work > _PACKED_WORK or stores & loaded_from(stmt.body):
-        return None
-    width = _WIDEST // max(a.buffer.dtype.itemsize for a in accesses)
-    return (width, accesses) if width > 1 else None

@@ -15,7 +15,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from lumjax.cpu import analysis
-from lumjax.cuda import blocks, header90, tile
+from lumjax.cuda import blocks, header90, packs, tile
 from lumjax.cuda.header import HEADER
 from lumjax.cuda.header90 import HEADER_90
 from lumjax.cuda.maps import BYTES, Chart
@@ -158,10 +158,17 @@ class _Phase:
 
     def _mentioned(self) -> frozenset[str]:
         body = self.phase.body
-        return analysis.stored(body) | blocks.loaded_from(body)
+        return analysis.stored(body) | packs.loaded_from(body)
 
     def text(self) -> str:
-        """The whole function."""
+        """The whole function: with index arithmetic of 32 bits where bounds prove that nothing
+        leaves them, there are no tiles, extents are arguments, and indices are more than counted.
+        By the compiler's figures it is no gain elsewhere.
+        """
+        plain = self.kernel.sizes and not any(_tiles(self.phase.body))
+        return (self._text(True) if plain else None) or self._text(False) or ""
+
+    def _text(self, short: bool) -> str | None:
         launch = self.launch
         head = (
             f'extern "C" __global__ void __launch_bounds__({launch.threads}, 1)\n'
@@ -173,8 +180,8 @@ class _Phase:
         tiles = tile.render_tile
         if self.pipeline is not None and self.maps is not None:
             tiles = Rendering(self.pipeline, self.maps)
-        body = blocks.Body(launch.threads, launch.each, self.hints, tiles)
-        body.lines += [f"  {line}" for line in self._declarations()]
+        body = blocks.Body(launch.threads, launch.each, self.hints, tiles, short)
+        body.lines += [f"  {line}" for line in self._declarations(body)]
         body.depth = 1
         body.local = frozenset(s.buffer.name for s in self.kernel.scratch)
         body.slices, body.offset = self.slices, self.held if self.dynamic else None
@@ -182,17 +189,19 @@ class _Phase:
         jobs = body.index(self.phase.jobs)
         first, step = ("lj_first" if self.inside else "blockIdx.x", "gridDim.x")
         if launch.each:
-            first = f"(i64){first} * {launch.threads} + threadIdx.x"
-            step = f"(i64)gridDim.x * {launch.threads}"
-        with body.scope(f"for (i64 {job} = {first}, lj_jobs = {jobs}; {job} < lj_jobs; "
+            first = f"({body.ix}){first} * {launch.threads} + threadIdx.x"
+            step = f"({body.ix})gridDim.x * {launch.threads}"
+        with body.scope(f"for ({body.ix} {job} = {first}, lj_jobs = {jobs}; {job} < lj_jobs; "
                         f"{job} += {step})"):  # fmt: skip
             body.ranged(self.phase.job, 0, self.phase.jobs)
             body.enter(self.phase.body)
             body.statements(self.phase.body)
             body.leave(self.phase.body)
+        if short and not (body.fits and body.counts):
+            return None
         return "\n".join([head, *body.lines, "}\n"])
 
-    def _declarations(self) -> Iterable[str]:
+    def _declarations(self, body: blocks.Body) -> Iterable[str]:
         kernel, mentioned = self.kernel, self._mentioned()
         inputs = {b.name for b in kernel.inputs}
         for k, buffer in enumerate(kernel.buffers):
@@ -205,7 +214,8 @@ class _Phase:
                 yield f"{full} const {name} = ({'const ' if only else ''}{kind}*)table[{k}];"
                 yield f"__builtin_assume(__isGlobal({name}));"
         for k, name in enumerate(kernel.sizes, len(kernel.buffers)):
-            yield f"const i64 {blocks.name_of(name)} = table[{k}];"
+            short = "(i32)" if body.short else ""
+            yield f"const {body.ix} {blocks.name_of(name)} = {short}table[{k}];"
         if self.dynamic and not self.inside:
             yield "extern __shared__ __align__(16) u8 lj_scratch[];"
         offset = 0

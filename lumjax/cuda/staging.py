@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from lumjax.cuda.blocks import Body, name_of, same
+from lumjax.cuda.blocks import Body, name_of
+from lumjax.cuda.packs import same
 from lumjax.cuda.scalar import cast, rounded, size_of, storage_type, stored
 from lumjax.kernel import ir
 from lumjax.kernel.ir import LoadValue, Tile

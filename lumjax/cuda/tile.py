@@ -16,7 +16,8 @@ import numpy as np
 
 from lumjax import dtype as dt
 from lumjax.cpu import analysis
-from lumjax.cuda.blocks import Body, name_of, same
+from lumjax.cuda.blocks import Body, name_of
+from lumjax.cuda.packs import same
 from lumjax.cuda.scalar import SIXTEEN, Value, value_type
 from lumjax.cuda.staging import Side, Staging, bounds, forget, loads_of
 from lumjax.errors import UnsupportedError

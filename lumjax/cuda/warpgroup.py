@@ -15,8 +15,9 @@ from itertools import accumulate
 
 from lumjax import dtype as dt
 from lumjax.cpu import analysis
-from lumjax.cuda.blocks import Body, same
+from lumjax.cuda.blocks import Body
 from lumjax.cuda.maps import ALIGNMENT, BYTES, SPAN, Chart
+from lumjax.cuda.packs import same
 from lumjax.cuda.tile import Elements, each, finish, narrow
 from lumjax.kernel import ir
 from lumjax.kernel.ir import Kernel, LoadValue, Tile

@@ -132,38 +132,38 @@ LJ void kernel_eb8f9e83_phase0(const i64* const table, u8* const lj_scratch, con
   }
 }
 
-LJ void kernel_497d9e7f_phase0(const i64* const table, u8* const lj_scratch, const i64 lj_first) {
+LJ void kernel_add14e47_phase0(const i64* const table, u8* const lj_scratch, const i64 lj_first) {
   float* const o0 = (float*)table[0];
   __builtin_assume(__isGlobal(o0));
   const float* const i0 = (const float*)table[1];
   __builtin_assume(__isGlobal(i0));
-  const i64 n0 = table[2];
-  const i64 n1 = table[3];
-  const i64 c0 = table[4];
-  for (i64 job1 = lj_first, lj_jobs = ((i64)((u32)(n0 + -1) / (u32)c0) + 1); job1 < lj_jobs; job1 += gridDim.x) {
-    const i64 end_1 = lj_min<i64>(((c0 * job1) + c0), n0);
-    for (i64 a0 = (c0 * job1); a0 < end_1; a0 += 1) {
+  const i32 n0 = (i32)table[2];
+  const i32 n1 = (i32)table[3];
+  const i32 c0 = (i32)table[4];
+  for (i32 job1 = lj_first, lj_jobs = ((i32)((u32)(n0 + -1) / (u32)c0) + 1); job1 < lj_jobs; job1 += gridDim.x) {
+    const i32 end_1 = lj_min<i32>(((c0 * job1) + c0), n0);
+    for (i32 a0 = (c0 * job1); a0 < end_1; a0 += 1) {
       float s2_2 = 0.0f;
       {
         float s2_3 = -0.0f;
-        const i64 begin_4 = 0;
+        const i32 begin_4 = 0;
         const bool aligned_5 = lj_aligned<float, 4>(i0 + ((a0 * n1) + begin_4));
-        const i64 end_7 = n1;
-        i64 first_6 = begin_4;
+        const i32 end_7 = n1;
+        i32 first_6 = begin_4;
         if (aligned_5 && end_7 > begin_4) {
           first_6 = end_7 - (end_7 - begin_4) % 4;
-          for (i64 base_8 = begin_4 + (i64)threadIdx.x * 4; base_8 < first_6; base_8 += 128) {
+          for (i32 base_8 = begin_4 + (i32)threadIdx.x * 4; base_8 < first_6; base_8 += 128) {
             const lj_pack<float, 4> pack_9 = *((const lj_pack<float, 4>*)(i0 + ((a0 * n1) + base_8)));
             #pragma unroll
             for (int lane = 0; lane < 4; lane++) {
-              const i64 a1 = base_8 + lane;
+              const i32 a1 = base_8 + lane;
               const float v3_10 = pack_9.e[lane];
               s2_3 = (s2_3 + v3_10);
             }
           }
         }
-        const i64 end_11 = n1;
-        for (i64 a1 = first_6 + (i64)threadIdx.x; a1 < end_11; a1 += 32) {
+        const i32 end_11 = n1;
+        for (i32 a1 = first_6 + (i32)threadIdx.x; a1 < end_11; a1 += 32) {
           const float t_12 = i0[((a0 * n1) + a1)];
           s2_3 = (s2_3 + t_12);
         }
@@ -178,7 +178,7 @@ LJ void kernel_497d9e7f_phase0(const i64* const table, u8* const lj_scratch, con
 }
 
 extern "C" __global__ void __launch_bounds__(32, 1)
-loop_3cad4ff92d7f(const i64* const table) {
+loop_becf5e70af9b(const i64* const table) {
   __shared__ i64 lj_table[14];
   __shared__ __align__(16) u8 lj_scratch[4608];
   for (int k = threadIdx.x; k < 14; k += 32)
@@ -195,6 +195,6 @@ loop_3cad4ff92d7f(const i64* const table) {
     if (step_1) lj_meet(lj_counter, ++lj_times);
     { const i64 slots[] = {next_3, row_4, lj_table[0], carry_2, lj_table[10], lj_table[11], lj_table[11]}; kernel_eb8f9e83_phase0(slots, lj_scratch, blockIdx.x); }
     __syncthreads();
-    { const i64 slots[] = {row_5, carry_2, lj_table[10], lj_table[11], lj_table[13]}; kernel_497d9e7f_phase0(slots, lj_scratch, (blockIdx.x + gridDim.x - lj_table[12] % gridDim.x) % gridDim.x); }
+    { const i64 slots[] = {row_5, carry_2, lj_table[10], lj_table[11], lj_table[13]}; kernel_add14e47_phase0(slots, lj_scratch, (blockIdx.x + gridDim.x - lj_table[12] % gridDim.x) % gridDim.x); }
   }
 }
