@@ -10,7 +10,7 @@ import pytest
 
 import lumjax
 import lumjax.numpy as jnp
-from lumjax import nn
+from lumjax import accelerated, nn
 from lumjax.cuda import nvrtc, runtime
 from lumjax.cuda.header import HEADER
 from lumjax.cuda.render import render
@@ -32,6 +32,7 @@ PROGRAMS = {
 def kernels_of(monkeypatch, f, args):
     found = []
     compiled = runtime.compiled
+    accelerated._found.clear()
 
     def grab(kernel, arch="sm_80"):
         found.append(kernel)
