@@ -211,7 +211,7 @@ class _Writer:
     def whole(self, loop: Loop) -> Persistent:
         """Everything."""
         self.loop(loop, 1, "")
-        shared = max(-(-p.shared // 16) * 16 for p in self.parts.values())
+        shared = max((-(-p.shared // 16) * 16 for p in self.parts.values()), default=0)
         dynamic = shared if shared > STATIC_SHARED else 0
         count = len(self.words)
         scratch = f"__shared__ __align__(16) u8 lj_scratch[{max(16, shared)}];"

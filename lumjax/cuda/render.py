@@ -115,7 +115,7 @@ class Part:
 
 def threads_of(kernel: Kernel) -> int:
     """The threads of a block that goes with all of a kernel's phases."""
-    return max(_Phase(kernel, phase, "").launch.threads for phase in kernel.phases)
+    return max((_Phase(kernel, phase, "").launch.threads for phase in kernel.phases), default=0)
 
 
 def part(kernel: Kernel, phase: Phase, name: str, threads: int) -> Part:
