@@ -26,7 +26,7 @@ from lumjax.cuda.scalar import supported
 from lumjax.egraph.plan import Found
 from lumjax.egraph.search import budget_of_config, search
 from lumjax.errors import LumjaxError, UnsupportedError
-from lumjax.fixed import Maker, compiled_alone, with_uniforms
+from lumjax.fixed import Maker, compiled_alone, with_literals, with_uniforms
 from lumjax.kernel.ir import Kernel
 from lumjax.kernel.region import Alone, Region, cut
 from lumjax.kernel.scalar import lower_scalar
@@ -87,7 +87,7 @@ def stages_of(
     """Every step compiled or evaluated, and the variables that barriers rename."""
     stages: list[Stage] = []
     renamed: dict[Var, Atom] = {}
-    for step in cut(with_uniforms(jaxpr), native=supported):
+    for step in cut(with_uniforms(with_literals(jaxpr)), native=supported):
         if isinstance(step, Region):
             try:
                 found, kernels = _compiled(step, target, planner)

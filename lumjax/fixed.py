@@ -37,9 +37,9 @@ from lumjax.record import record
 from lumjax.store import Store
 from lumjax.target import Target
 from lumjax.trace.aval import ShapedArray
-from lumjax.trace.core import Eqn, Jaxpr, Literal, Var
+from lumjax.trace.core import Atom, Eqn, Jaxpr, Literal, Var
 from lumjax.trace.dim import Expr, bounds, estimate, evaluate, same
-from lumjax.trace.form import Cumulate, Form, Move, Order, Patch, Update, Whole
+from lumjax.trace.form import Barrier, Cumulate, Form, Move, Order, Patch, Update, Whole
 
 NDArray: TypeAlias = np.ndarray[Any, Any]
 TURNS = 2  # sets of values
@@ -147,6 +147,21 @@ def _uniform(atom: Literal) -> Uniform:
 
 
 # ---- constant operands
+
+
+def with_literals(jaxpr: Jaxpr) -> Jaxpr:
+    """The program that reads literals behind barriers as such: they lie nowhere in memory."""
+    known: dict[Atom, Literal] = {}
+    eqns: list[Eqn] = []
+    for eqn in jaxpr.eqns:
+        if any(isinstance(a, Var) and a in known for a in eqn.inputs):
+            atoms = [known.get(a, a) if isinstance(a, Var) else a for a in eqn.inputs]
+            eqn = replace(eqn, inputs=tuple(atoms))
+        if any(isinstance(a, Literal) for a in eqn.inputs) and isinstance(classify(eqn), Barrier):
+            pairs = zip(eqn.outputs, eqn.inputs, strict=True)
+            known |= {v: a for v, a in pairs if isinstance(a, Literal)}
+        eqns.append(eqn)
+    return replace(jaxpr, eqns=tuple(eqns)) if known else jaxpr
 
 
 def with_uniforms(jaxpr: Jaxpr) -> Jaxpr:

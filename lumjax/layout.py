@@ -83,7 +83,9 @@ class Layout:
         kind, index = name[0], name[1:]
         if kind in "io" and index.isdigit():
             row = stage.region.inputs if kind == "i" else stage.region.outputs
-            return self.resolve(row[int(index)])
+            found = self.resolve(row[int(index)])
+            assert isinstance(found, Var), "kernels read memory"
+            return found
         return number, name
 
     def slots(self, number: int, stage: Native, k: int) -> list[int]:

@@ -26,7 +26,7 @@ from lumjax.egraph.plan import Budget, Found, Report
 from lumjax.egraph.scalar import Operations
 from lumjax.egraph.search import budget_of_config, search, stored
 from lumjax.egraph.text import report_from
-from lumjax.fixed import compiled_alone, with_uniforms
+from lumjax.fixed import compiled_alone, with_literals, with_uniforms
 from lumjax.kernel.region import Alone, Region, cut
 from lumjax.native import Checked, Unsupported, all_checked, begin_checked
 from lumjax.profile import profiled
@@ -140,7 +140,7 @@ def stages_of(
     """Every step compiled, and the variables that barriers rename."""
     stages: list[Stage] = []
     renamed: dict[Var, Atom] = {}
-    steps = cut(_seen_through(with_uniforms(jaxpr), nester), native=supported)
+    steps = cut(_seen_through(with_uniforms(with_literals(jaxpr)), nester), native=supported)
     if planner is None:
         _ahead([s for s in steps if isinstance(s, Region)], target)
     for step in steps:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import lumjax.ops as ops
+from lumjax.config import config
 from lumjax.control.call import call_p
 from lumjax.control.checkpoint import checkpoint, checkpoint_p, remat
 from lumjax.control.custom import custom_jvp
@@ -20,6 +21,7 @@ from lumjax.trace.aval import ShapedArray
 from lumjax.trace.core import sub_jaxprs
 from lumjax.trace.simplify import simplify
 from lumjax.trace.stage import stage
+from lumjax.tree import leaves
 from tests.control.worlds import close, grad, jit, jvp, total, vmap
 
 X = np.array([0.3, -0.7, 1.2], np.float32)
@@ -296,3 +298,29 @@ def test_the_planned_peak_of_a_compiled_gradient_falls():
     close(saving(weights, x), plain(weights, x), 1e-4)
     peaks = [f.program(weights, x).executable().peak_bytes for f in (plain, saving)]
     assert peaks[1] < 0.6 * peaks[0]
+
+
+def behind_a_barrier(x):
+    """Two literals and an operand behind one barrier, and a literal that is a result."""
+    one, half, y = ops.barrier(np.float32(1.0), np.float32(0.5), x, id=99)
+    return ops.add(ops.mul(ops.sin(one), y), half), one
+
+
+LITERALS = {
+    "second derivative": lambda x: jvp(
+        grad(lambda x: ops.sin(checkpoint(ops.tanh)(x))), (x,), (1.0,)
+    ),
+    "third derivative": lambda x: grad(grad(grad(checkpoint(ops.tanh))))(x),
+    "a barrier's literals": behind_a_barrier,
+    "in a loop": lambda x: scan(lambda c, _: (behind_a_barrier(c)[0], c), x, None, length=3),
+}
+
+
+@pytest.mark.parametrize("name", LITERALS)
+@pytest.mark.parametrize("backend", ["cpu", "cuda:emulated"])
+def test_literals_behind_barriers_when_compiled(name, backend):
+    f, x = LITERALS[name], np.float32(0.3)
+    with config.scope(backend=backend):
+        found = leaves(compiled_jit(f)(x))
+    for got, wanted in zip(found, leaves(f(x)), strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-5)
