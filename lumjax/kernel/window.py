@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import permutations
+from dataclasses import replace
+from itertools import permutations, product
 
 from lumjax import dtype as dt
 from lumjax.kernel.emit import CAST, Emitter, Scope, least_stride, unit_strides
@@ -28,18 +29,31 @@ _SHARE = 1 << 15  # elements that a job copies
 
 @record
 class Window:
-    """Axes that a term knows only through u = inner + step * outer + shift."""
+    """Axes that a term knows only through u = inner + step * outer + shift. `within` is the window
+    that is the inner axis, if it is one.
+    """
 
     u: Axis
     outer: Axis
     inner: Axis
     step: int
     shift: int
+    within: Window | None = None
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        """All that u stands for."""
+        return (self.outer, *(self.within.axes if self.within else (self.inner,)))
+
+    @property
+    def inside(self) -> Dim:
+        """The coordinate along the inner axis."""
+        return self.within.at if self.within else axis_symbol(self.inner)
 
     @property
     def at(self) -> Dim:
         """The coordinate u."""
-        return axis_symbol(self.inner) + self.step * axis_symbol(self.outer) + self.shift
+        return self.inside + self.step * axis_symbol(self.outer) + self.shift
 
 
 @record
@@ -57,17 +71,29 @@ def windows(emitter: Emitter, term: Term, axes: Sequence[Axis]) -> tuple[Term, l
     for outer, inner in permutations(axes, 2):
         if {outer.name, inner.name} & taken:
             continue
-        window = _window(emitter, term, outer, inner)
-        if window is None:
-            continue
-        back = axis_symbol(window.u) - window.step * axis_symbol(outer) - window.shift
-        names: dict[str, Dim] = {inner.name: back}
-        moved = rewrite(term, lambda t, kids, n=names: rebuild(t, kids, n), {})
-        if outer.name not in free_names(moved):
-            term = moved
+        made = _through(emitter, term, outer, inner)
+        if made is not None:
+            term, window = made
             found.append(window)
             taken |= {outer.name, inner.name}
+    # places that are pooled in turn are two axes: windows of these
+    for k, outer in product(range(len(found)), axes):
+        made = None if outer.name in taken else _through(emitter, term, outer, found[k].u)
+        if made is not None:
+            term, found[k] = made[0], replace(made[1], within=found[k])
+            taken.add(outer.name)
     return term, found
+
+
+def _through(emitter: Emitter, term: Term, outer: Axis, inner: Axis) -> tuple[Term, Window] | None:
+    """The term in the coordinate of the window that two axes make, if that is all it knows."""
+    window = _window(emitter, term, outer, inner)
+    if window is None:
+        return None
+    back = axis_symbol(window.u) - window.step * axis_symbol(outer) - window.shift
+    names: dict[str, Dim] = {inner.name: back}
+    moved = rewrite(term, lambda t, kids: rebuild(t, kids, names), {})
+    return None if outer.name in free_names(moved) else (moved, window)
 
 
 def _window(emitter: Emitter, term: Term, outer: Axis, inner: Axis) -> Window | None:
@@ -120,7 +146,7 @@ def copied(
         return None
     axes = [a for a in (*outside, *inside, column) if a.name in names]
     moved, found = windows(emitter, term, axes)
-    of = {a.name: w for w in found for a in (w.outer, w.inner)}
+    of = {a.name: w for w in found for a in w.axes}
     single = [a for a in axes if a.name not in of]
     if extent(emitter, axes) < _GAIN * extent(emitter, (*single, *(w.u for w in found))):
         return None
@@ -166,7 +192,7 @@ def _by_residue(emitter: Emitter, term: Term, window: Window) -> tuple[Term, lis
     """The column's window in two dims, such that neighbouring columns are neighbours."""
     stride, long = abs(window.step), window.u.extent
     assert isinstance(long, int), "windows have constant extents"
-    inner, outer = axis_symbol(window.inner), axis_symbol(window.outer)
+    inner, outer = window.inside, axis_symbol(window.outer)
     forward = outer if window.step > 0 else _last(window.outer) - outer
     rest = Axis(emitter.fresh("u"), stride)
     quotient = Axis(emitter.fresh("u"), -(-long // stride))

@@ -201,6 +201,34 @@ def test_what_windows_read_is_copied_along_memory(part, stride):
     assert [coefficient(v.offset, columns.var) for v in (load, store)] == [1, 1]
 
 
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize(("stride", "dilation"), [(1, 1), (2, 1), (1, 2)])
+def test_windows_of_places_that_are_pooled_are_copied_once_too(layout, stride, dilation):
+    """Places are two axes there, of squares and within one."""
+    last = layout == "NHWC"
+    rng = np.random.default_rng(5)
+    x = jnp.array(rng.standard_normal((2, 24, 24, 8) if last else (2, 8, 24, 24), np.float32))
+    w = jnp.array(rng.standard_normal((3, 3, 8, 16) if last else (16, 8, 3, 3), np.float32))
+    numbers = (layout, "HWIO" if last else "OIHW", layout)
+
+    def f(x, w):
+        y = lumjax.lax.conv_general_dilated(
+            x, w, (stride, stride), "SAME", rhs_dilation=(dilation,) * 2, dimension_numbers=numbers
+        )
+        half = 12 // stride
+        places = (half, 2, half, 2)
+        y = y.reshape((2, *places, 16) if last else (2, 16, *places))
+        return y.max((2, 4) if last else (3, 5)), jnp.tanh(y)
+
+    compiled, found = kernels(f, x, w)
+    (conv,) = (k.compiled.kernel for k in found if "CONTRACT" in k.compiled.kernel.programs)
+    assert sum(copies(conv)) <= 1.6 * (x.size + w.size)
+    with config.scope(interpret=True):
+        want = lumjax.jit(f)(x, w)
+    for got, wanted in zip(compiled(x, w), want, strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=2e-4, atol=2e-4)
+
+
 def test_a_transposed_convolution_multiplies_no_holes():
     """Of nine taps a stride of two meets a quarter; at each place their number is its own."""
     f, args, _ = case(2, 1, 1, "SAME", "dX")
