@@ -340,3 +340,20 @@ def test_the_golden_source(monkeypatch):
 
 if __name__ == "__main__":
     GOLDEN.write_text(golden(pytest.MonkeyPatch()), encoding="utf-8")
+
+
+EMPTY = {
+    "all": lambda c, x: (c * 2, jnp.tanh(x)),
+    "cumulative": lambda c, x: (c, jnp.cumsum(x)),
+    "its sum": lambda c, x: (c * jnp.cos(jnp.sin(c).sum()), jnp.sin(x)),
+}
+
+
+@pytest.mark.parametrize("name", EMPTY)
+@pytest.mark.parametrize("carry", [0, 3])
+def test_steps_without_elements(name, carry):
+    def f(c, xs):
+        return lumjax.vjp(lambda c: lumjax.lax.scan(EMPTY[name], c, xs), c)[1]((c, xs))
+
+    args = jnp.ones(carry), jnp.zeros((4, 0))
+    close(lumjax.jit(f, backend="cuda:emulated")(*args), f(*args))
