@@ -194,7 +194,7 @@ def test_every_variant_is_verified_and_the_fastest_kept():
     assert (schedule.rows, schedule.vectors) == (wanted["rows"], wanted["vectors"])
     (measured,) = best.report.measured
     assert measured.chosen < measured.default
-    assert measured.tried >= len(changes)
+    assert measured.tried >= len(changes) - 1  # one of which is what was there
     assert measured.refused == 0
     assert "rows of a register tile" in measured.schedule
 
